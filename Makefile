@@ -1,0 +1,49 @@
+# The interpreter that makes the environment, 3.11 or newer: make setup PYTHON=python3.12
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+PYTEST := $(PY) -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format unit engine packaging docs clean
+
+# The engine tests need the machine for themselves, and a failed lint should stop the rest.
+.NOTPARALLEL:
+
+help:  ## Show this list
+	@echo "usage: make TARGET [PYTHON=python3.12]"
+	@sed -nE 's/^([a-z]+):.*  ## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+
+setup:  ## Make .venv with vLLM for the CPU and vstate in it; done at once when up to date
+	@$(PYTHON) tools/setup_env.py --venv $(VENV)
+
+demo: setup  ## Trace a tiny hybrid model on this machine and reconcile the run
+	@tools/demo.sh $(VENV)
+
+test: lint unit engine packaging  ## Lint, then all tests
+
+lint: setup  ## ruff (rules and format) and mypy
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+format: setup  ## Mend what ruff can, then format
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+unit: setup  ## Tests that need no engine, in parallel
+	$(PYTEST) -n 2 tests/unit
+
+engine: setup  ## Tests that run the real vLLM, one at a time
+	$(PYTEST) tests/engine
+
+packaging: setup  ## What is shipped, and which layer imports which
+	$(PYTEST) tests/packaging
+
+docs: setup  ## Write docs/schema.md anew from the declarations
+	@mkdir -p docs
+	$(PY) -m vstate.schemas.document docs/schema.md
+
+clean:  ## Remove build products and caches; .venv and runs/ stay
+	rm -rf build dist htmlcov .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
