@@ -1,0 +1,20 @@
+"""Errors that a person can act on."""
+
+from __future__ import annotations
+
+
+class VstateError(Exception):
+    """A fault of the input or of the call: one line, what is wrong and what to do.
+
+    The command line prints it without a traceback and exits with ``exit_code``.
+    """
+
+    exit_code = 2
+
+
+class MissingExtraError(VstateError):
+    """A command needs an optional part of vstate that is not installed."""
+
+    def __init__(self, module: str, extra: str) -> None:
+        """Name the module that is missing and the extra that brings it."""
+        super().__init__(f"{module} is not installed; install it with: pip install 'vstate[{extra}]'")

@@ -1,0 +1,213 @@
+"""`run.json` and `process.json`: what a run was, and what each process of it was."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from vstate.schemas.component import StateComponent
+from vstate.schemas.errors import VstateError
+from vstate.schemas.vocabulary import SCHEMA_VERSION
+
+RUN_FILE = "run.json"
+PROCESS_FILE = "process.json"
+EVENTS_FOLDER = "events"
+PRIVATE_FILE_MODE = 0o600
+PRIVATE_FOLDER_MODE = 0o700
+
+
+class Manifest(BaseModel):
+    """A manifest: strict about types, quiet about fields of later versions."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+ManifestT = TypeVar("ManifestT", bound=Manifest)
+
+
+class ClockAnchor(Manifest):
+    """One moment on both clocks, so that monotonic times can be shown as wall times."""
+
+    boot_id: str
+    monotonic_ns: int
+    wall_ns: int
+
+
+class AnchorState(Manifest):
+    """One hooked attribute of vLLM as it was found."""
+
+    name: str
+    fits: bool
+    found: str = ""
+    wrapped_by: str = ""
+
+
+class PoolManifest(Manifest):
+    """A block pool."""
+
+    pool: int
+    num_blocks: int
+    block_bytes: int
+    total_bytes: int
+    hash_block_tokens: int
+    caching: bool
+
+
+class GroupManifest(Manifest):
+    """A KV-cache group: the layers that share one block table.
+
+    Attributes:
+        group: Index of the group.
+        pool: Index of its pool.
+        spec_kind: Kind of vLLM's spec, as vLLM names it.
+        manager: Name of the manager class that serves it.
+        layers: Names of its layers.
+        block_tokens: Tokens of one block of its table.
+        window_tokens: Sliding window; 0 for none.
+        retained_tokens: Tokens kept below the window for multi-module drafts.
+        state_mode: ``none`` or ``align`` for groups that hold whole states, else empty.
+        speculative_blocks: State slots kept for draft tokens.
+        checkpoint_blocks: State slots kept for an internal prefill checkpoint.
+        admission_cap_blocks: The engine's own cap per request; 0 for none.
+        draft: Whether the coordinator treats it as a draft group.
+        prefix_cacheable: Whether its blocks take part in prefix caching.
+        partial_hits: Whether a hit may end inside one of its blocks.
+        components: What state the group holds, padding included.
+    """
+
+    group: int
+    pool: int
+    spec_kind: str
+    manager: str
+    layers: tuple[str, ...]
+    block_tokens: int
+    window_tokens: int = 0
+    retained_tokens: int = 0
+    state_mode: str = ""
+    speculative_blocks: int = 0
+    checkpoint_blocks: int = 0
+    admission_cap_blocks: int = 0
+    draft: bool = False
+    prefix_cacheable: bool = True
+    partial_hits: bool = False
+    components: tuple[StateComponent, ...] = ()
+
+
+class EngineSettings(Manifest):
+    """The settings of the engine that its accounting depends on."""
+
+    model: str
+    architecture: str
+    dtype: str
+    cache_dtype: str
+    max_model_len_tokens: int
+    max_batched_tokens: int
+    max_in_flight_tokens: int
+    lookahead_tokens: int
+    max_num_seqs: int
+    scheduler_block_tokens: int
+    prefix_caching: bool
+    chunked_prefill: bool
+    reserve_full_prompt: bool
+    watermark_blocks: int
+    async_scheduling: bool
+    policy: str
+    retention_interval_tokens: int | None = None
+
+
+class ClosingCounts(Manifest):
+    """What a process wrote, told by the process when it ended."""
+
+    rows: dict[str, int]
+    segments: int
+    lost_chunks: int
+    lost_rows: int
+    writer_error: str = ""
+
+
+class ProcessManifest(Manifest):
+    """`process.json` of one process of a run."""
+
+    schema_version: int = SCHEMA_VERSION
+    vstate_version: str
+    vllm_version: str
+    role: str
+    engine_id: str
+    data_parallel_rank: int = 0
+    pipeline_parallel_rank: int = 0
+    tensor_parallel_rank: int = 0
+    pid: int
+    clock: ClockAnchor
+    scheduler_class: str
+    anchors: tuple[AnchorState, ...]
+    settings: EngineSettings
+    pools: tuple[PoolManifest, ...]
+    groups: tuple[GroupManifest, ...]
+    closing: ClosingCounts | None = None
+
+
+class Machine(Manifest):
+    """The machine a run was made on, as far as it matters to a reader."""
+
+    cpus: int
+    memory_bytes: int
+    architecture: str
+    python: str
+
+
+class RunManifest(Manifest):
+    """`run.json`: written by the launcher at the start, and completed by it at the end.
+
+    Attributes:
+        outcome: Counts of what happened, from the trace itself; None for a run that was
+            killed or is still going.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    vstate_version: str
+    created_wall_ns: int
+    engine: str
+    model: str
+    workload: str
+    seed: int
+    settings: dict[str, Any] = Field(default_factory=dict)
+    machine: Machine
+    outcome: dict[str, int] | None = None
+
+
+def write_manifest(path: Path, manifest: Manifest) -> None:
+    """Write a manifest so that a reader sees the old one or the new one, never half."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE_MODE)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(manifest.model_dump_json(indent=2) + "\n")
+    partial.replace(path)
+
+
+def read_manifest(path: Path, kind: type[ManifestT]) -> ManifestT:
+    """Read a manifest of a known schema version.
+
+    Raises:
+        VstateError: It is absent, not JSON, of another version, or not of this shape.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise VstateError(f"{path} does not exist; is this a folder that vstate trace wrote?") from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise VstateError(f"{path} is not JSON; it was not written by vstate or is damaged") from error
+    version = data.get("schema_version") if isinstance(data, dict) else None
+    if version != SCHEMA_VERSION:
+        raise VstateError(
+            f"{path} has schema version {version}, this vstate reads {SCHEMA_VERSION}; use the vstate that wrote it"
+        )
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise VstateError(f"{path} is not a {kind.__name__}: {where}: {first['msg']}") from error
