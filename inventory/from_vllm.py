@@ -1,0 +1,267 @@
+"""Reads what state an engine keeps from vLLM's own specs and layers (vLLM 0.32).
+
+The only module outside `tracer` and `admission` that knows vLLM's classes. vLLM is
+imported when a function is called, never when this module is.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, NamedTuple
+
+from vstate.schemas.component import StateComponent
+from vstate.schemas.manifests import EngineSettings, GroupManifest, PoolManifest
+from vstate.schemas.vocabulary import (
+    STATE_SLOT_CLASSES,
+    Eviction,
+    Evidence,
+    Lifetime,
+    Mutability,
+    Owner,
+    Shareable,
+    StateClass,
+    Unit,
+)
+
+
+class LayerState(NamedTuple):
+    """One kind of state of one layer.
+
+    ``block_bytes`` are the unpadded bytes of one block of that layer.
+    """
+
+    layer: str
+    state_class: StateClass
+    dtype: str
+    block_bytes: int
+
+
+def pools_from_scheduler(scheduler: Any) -> list[Any]:
+    """Return the engine's distinct block pools; a pool's index is its number everywhere."""
+    managers = scheduler.kv_cache_manager.coordinator.single_type_managers
+    return list(dict.fromkeys([scheduler.kv_cache_manager.block_pool, *(m.block_pool for m in managers)]))
+
+
+def pool_manifests(scheduler: Any) -> tuple[PoolManifest, ...]:
+    """Describe the pools.
+
+    All groups of a pool alias one allocation, whose size every ``KVCacheTensor`` repeats
+    (``kv_cache_interface.KVCacheTensor.size``): it is taken once, never summed.
+    """
+    config = scheduler.kv_cache_config
+    manifests = []
+    for index, pool in enumerate(pools_from_scheduler(scheduler)):
+        host = index > 0
+        sizes = [tensor.size for tensor in config.kv_cache_tensors if tensor.host_resident == host]
+        total = max(sizes, default=0)
+        manifests.append(
+            PoolManifest(
+                pool=index,
+                num_blocks=pool.num_gpu_blocks,
+                block_bytes=total // pool.num_gpu_blocks,
+                total_bytes=total,
+                hash_block_tokens=pool.hash_block_size,
+                caching=pool.enable_caching,
+            )
+        )
+    return tuple(manifests)
+
+
+def group_manifests(scheduler: Any, layers: dict[str, Any]) -> tuple[GroupManifest, ...]:
+    """Describe the KV-cache groups.
+
+    Args:
+        scheduler: vLLM's scheduler.
+        layers: The layers by name where the model lives in this process
+            (``static_forward_context``), else empty: then the spec of each layer speaks for it.
+    """
+    coordinator = scheduler.kv_cache_manager.coordinator
+    pools = pools_from_scheduler(scheduler)
+    block_bytes = [manifest.block_bytes for manifest in pool_manifests(scheduler)]
+    manifests = []
+    for index, (group, manager) in enumerate(
+        zip(scheduler.kv_cache_config.kv_cache_groups, coordinator.single_type_managers, strict=True)
+    ):
+        pool = pools.index(manager.block_pool)
+        states = [state for name in group.layer_names for state in layer_states(name, group.kv_cache_spec, layers)]
+        owner = Owner.DRAFT if group.is_eagle_group else Owner.TARGET
+        spec = manager.kv_cache_spec
+        draft = Facts(index, pool, owner, manager.block_size, scheduler.block_size, block_bytes[pool])
+        manifests.append(
+            GroupManifest(
+                group=index,
+                pool=pool,
+                spec_kind=type(spec).__name__,
+                manager=type(manager).__name__,
+                layers=tuple(group.layer_names),
+                block_tokens=manager.block_size,
+                window_tokens=getattr(manager, "sliding_window", 0) or 0,
+                retained_tokens=getattr(manager, "extra_retained_tokens", 0),
+                state_mode=getattr(spec, "mamba_cache_mode", ""),
+                speculative_blocks=getattr(spec, "num_speculative_blocks", 0),
+                checkpoint_blocks=getattr(spec, "num_prefill_checkpoint_blocks", 0),
+                admission_cap_blocks=manager.max_admission_blocks_per_request or 0,
+                draft=index in coordinator.eagle_group_ids,
+                prefix_cacheable=bool(group.kv_cache_spec.prefix_cacheable),
+                partial_hits=bool(coordinator.enable_partial_hash_hits) and manager.supports_fine_grained_hash_lookup,
+                components=components(states, draft),
+            )
+        )
+    return tuple(manifests)
+
+
+class Facts(NamedTuple):
+    """What the components of one group have in common."""
+
+    group: int
+    pool: int
+    owner: Owner
+    block_tokens: int
+    boundary_tokens: int
+    block_bytes: int
+
+
+def layer_states(name: str, group_spec: Any, layers: dict[str, Any]) -> list[LayerState]:
+    """Say what state the layer ``name`` keeps in one block of its group."""
+    from vllm.v1.kv_cache_interface import (
+        AttentionSpec,
+        CrossAttentionSpec,
+        MambaSpec,
+        MLAAttentionSpec,
+        SlidingWindowMLASpec,
+        UniformTypeKVCacheSpecs,
+    )
+
+    spec = group_spec.kv_cache_specs[name] if isinstance(group_spec, UniformTypeKVCacheSpecs) else group_spec
+    layer = layers.get(name)
+    if isinstance(spec, MambaSpec):
+        return _slot_states(name, spec)
+    if not isinstance(spec, AttentionSpec):
+        return [LayerState(name, StateClass.WORKSPACE, "", spec.page_size_bytes)]
+    if _is_convolution(layer):
+        state_class = StateClass.CONV
+    elif "indexer" in type(layer).__name__.lower() or ".indexer." in name:
+        state_class = StateClass.SPARSE_INDEX
+    elif isinstance(spec, CrossAttentionSpec):
+        state_class = StateClass.CROSS_KV
+    elif isinstance(spec, MLAAttentionSpec | SlidingWindowMLASpec):
+        state_class = StateClass.LATENT_KV
+    elif getattr(spec, "sliding_window", None) or getattr(layer, "sliding_window", None):
+        state_class = StateClass.SLIDING_KV
+    else:
+        state_class = StateClass.FULL_KV
+    return [LayerState(name, state_class, _dtype_name(spec.dtype), spec.unpadded_page_size_bytes)]
+
+
+def _is_convolution(layer: Any) -> bool:
+    """A convolution whose state an engine keeps under an attention spec (vllm#54703)."""
+    return "conv" in type(layer).__name__.lower()
+
+
+def _slot_states(name: str, spec: Any) -> list[LayerState]:
+    """Split a whole-state page into its convolution and its recurrent part.
+
+    ``MambaSpec.shapes`` lists the convolution tails first and the recurrent state last; a
+    short convolution has only tails, a linear attention only the state.
+    """
+    from vllm.utils.torch_utils import get_dtype_size
+
+    kind = getattr(spec.mamba_type, "name", str(spec.mamba_type)).lower()
+    sizes = [prod(shape) * get_dtype_size(dtype) for shape, dtype in zip(spec.shapes, spec.dtypes, strict=True)]
+    names = [_dtype_name(dtype) for dtype in spec.dtypes]
+    tails = len(sizes) if "short_conv" in kind else len(sizes) - 1
+    states = []
+    if tails:
+        states.append(LayerState(name, StateClass.CONV, "+".join(dict.fromkeys(names[:tails])), sum(sizes[:tails])))
+    if tails < len(sizes):
+        states.append(LayerState(name, StateClass.RECURRENT, names[-1], sizes[-1]))
+    return states
+
+
+def _dtype_name(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def components(states: list[LayerState], facts: Facts) -> tuple[StateComponent, ...]:
+    """Turn layer states into components of a group, what is left of a block into `padding`."""
+    by_class: dict[StateClass, list[LayerState]] = {}
+    for state in states:
+        by_class.setdefault(state.state_class, []).append(state)
+    made = [_component(state_class, members, facts) for state_class, members in by_class.items()]
+    ids = [component.id for component in made]
+    made = [c.model_copy(update={"requires": tuple(i for i in ids if i != c.id)}) for c in made]
+    padding = facts.block_bytes - sum(component.useful_bytes_per_block for component in made)
+    if padding > 0:
+        layers = tuple(dict.fromkeys(state.layer for state in states))
+        made.append(_padding(padding, layers, facts))
+    return tuple(made)
+
+
+def _component(state_class: StateClass, members: list[LayerState], facts: Facts) -> StateComponent:
+    block_bytes = sum(member.block_bytes for member in members)
+    slot = state_class in STATE_SLOT_CLASSES
+    return StateComponent(
+        id=f"g{facts.group}/{facts.owner}/{state_class}",
+        state_class=state_class,
+        owner=facts.owner,
+        pool=facts.pool,
+        group=facts.group,
+        layers=tuple(member.layer for member in members),
+        dtype="+".join(dict.fromkeys(member.dtype for member in members)),
+        unit=Unit.REQUEST if slot else Unit.TOKEN,
+        useful_bytes_per_unit=block_bytes if slot else block_bytes // facts.block_tokens,
+        useful_bytes_per_block=block_bytes,
+        charged_bytes_per_block=block_bytes,
+        lifetime=Lifetime.WINDOW if state_class is StateClass.SLIDING_KV else Lifetime.REQUEST,
+        mutability=Mutability.IN_PLACE if slot else Mutability.APPEND_ONLY,
+        eviction=Eviction.WITH_DEPENDENTS if slot or state_class is StateClass.SPARSE_INDEX else Eviction.LRU,
+        shareable=Shareable.AT_BOUNDARY if slot else Shareable.ALWAYS,
+        boundary_tokens=facts.boundary_tokens if slot else facts.block_tokens,
+        evidence=Evidence.BOOKED,
+    )
+
+
+def _padding(padding_bytes: int, layers: tuple[str, ...], facts: Facts) -> StateComponent:
+    return StateComponent(
+        id=f"g{facts.group}/{facts.owner}/{StateClass.PADDING}",
+        state_class=StateClass.PADDING,
+        owner=facts.owner,
+        pool=facts.pool,
+        group=facts.group,
+        layers=layers,
+        dtype="",
+        unit=Unit.BLOCK,
+        useful_bytes_per_unit=0,
+        useful_bytes_per_block=0,
+        charged_bytes_per_block=padding_bytes,
+        lifetime=Lifetime.REQUEST,
+        mutability=Mutability.IMMUTABLE,
+        eviction=Eviction.NEVER,
+        shareable=Shareable.NEVER,
+        boundary_tokens=0,
+    )
+
+
+def engine_settings(vllm_config: Any, scheduler: Any) -> EngineSettings:
+    """Collect the settings that accounting depends on."""
+    manager = scheduler.kv_cache_manager
+    model, schedule = vllm_config.model_config, vllm_config.scheduler_config
+    return EngineSettings(
+        model=str(model.served_model_name or model.model),
+        architecture=str(next(iter(model.architectures), "")),
+        dtype=_dtype_name(model.dtype),
+        cache_dtype=str(vllm_config.cache_config.cache_dtype),
+        max_model_len_tokens=model.max_model_len,
+        max_batched_tokens=schedule.max_num_batched_tokens,
+        max_in_flight_tokens=vllm_config.max_in_flight_tokens,
+        lookahead_tokens=scheduler.num_lookahead_tokens,
+        max_num_seqs=schedule.max_num_seqs,
+        scheduler_block_tokens=scheduler.block_size,
+        prefix_caching=bool(manager.enable_caching),
+        chunked_prefill=bool(schedule.enable_chunked_prefill),
+        reserve_full_prompt=bool(scheduler.scheduler_reserve_full_isl),
+        watermark_blocks=manager.watermark_blocks,
+        async_scheduling=bool(schedule.async_scheduling),
+        policy=str(schedule.policy),
+        retention_interval_tokens=manager.coordinator.retention_interval,
+    )
