@@ -1,0 +1,1 @@
+"""The command `vstate`, one file per sub-command."""

@@ -1,0 +1,63 @@
+"""The command `vstate`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import click
+import typer
+
+from vstate import __version__
+from vstate.cli.bench import bench_app
+from vstate.cli.doctor import doctor
+from vstate.cli.reconcile import reconcile
+from vstate.cli.trace import trace_app
+from vstate.schemas.errors import VstateError
+
+app = typer.Typer(
+    name="vstate",
+    help="Account for every kind of state a vLLM engine keeps.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(trace_app, name="trace")
+app.add_typer(bench_app, name="bench")
+app.command("reconcile")(reconcile)
+app.command("doctor")(doctor)
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        typer.echo(__version__)
+        raise typer.Exit()
+
+
+@app.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show it.")] = False,
+) -> None:
+    """Account for every kind of state a vLLM engine keeps."""
+
+
+def main() -> None:
+    """Run the command; user errors are one line on standard error and exit code 2."""
+    try:
+        code = app(standalone_mode=False)
+    except VstateError as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except (KeyboardInterrupt, click.Abort):
+        typer.echo("stopped", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(1)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""`vstate trace`: make a run, and look at one."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from vstate.schemas.errors import VstateError
+from vstate.tracer.engines.job import EngineMessage
+
+trace_app = typer.Typer(help="Trace an engine, and look at traces.", no_args_is_help=True)
+
+
+class EngineCorePlace(StrEnum):
+    """Where the engine core runs."""
+
+    IN_PROCESS = "in-process"
+    OWN_PROCESS = "own-process"
+
+
+def _settings(pairs: list[str]) -> dict[str, Any]:
+    """Parse ``key=value`` pairs; a value that is JSON is taken as such."""
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        key, separator, text = pair.partition("=")
+        if not separator or not key.isidentifier():
+            raise VstateError(f"--set {pair!r} is not key=value")
+        try:
+            settings[key] = json.loads(text)
+        except json.JSONDecodeError:
+            settings[key] = text
+    return settings
+
+
+@trace_app.command("run")
+def run(
+    model: Annotated[str, typer.Option(help="tiny/NAME, a model folder, or a hub id.")],
+    workload: Annotated[str, typer.Option(help="smoke, or a JSONL file.")] = "smoke",
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the run; must not exist. Default: runs/MODEL-TIME.")
+    ] = None,
+    engine: Annotated[str, typer.Option(help="Engine: full is vLLM with a real forward.")] = "full",
+    engine_core: Annotated[
+        EngineCorePlace,
+        typer.Option(help="in-process repeats event by event; own-process is what a server does."),
+    ] = EngineCorePlace.IN_PROCESS,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Argument of vLLM's EngineArgs; repeatable.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of weights, prompts and hashing.")] = 0,
+    max_disk: Annotated[int, typer.Option(min=0, metavar="MIB", help="Most the trace may take; 0 for no limit.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the run's manifest as JSON.")] = False,
+) -> None:
+    """Run a workload through an engine and trace it."""
+    from vstate.tracer.engines.launch import RunRequest, run_engine
+
+    if engine != "full":
+        raise VstateError(f"engine {engine} is not available; this version has: full")
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    folder = out or Path("runs") / f"{model.replace('/', '-').strip('.-')}-{stamp}"
+    request = RunRequest(
+        model=model,
+        workload=workload,
+        out=folder,
+        seed=seed,
+        settings=_settings(setting or []),
+        own_process=engine_core is EngineCorePlace.OWN_PROCESS,
+        max_disk_bytes=max_disk * 1024 * 1024,
+    )
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(f"{model}: starting vLLM", total=None)
+
+        def told(message: EngineMessage) -> None:
+            if message.kind == "running":
+                text = f"{model}: {message.ended} of {message.requests or '?'} requests"
+                progress.update(task, description=text, total=message.requests or None, completed=message.ended)
+
+        manifest = run_engine(request, told)
+    if as_json:
+        typer.echo(manifest.model_dump_json(indent=2))
+        return
+    happened = ", ".join(
+        f"{count} {name.replace('_', ' ')}" for name, count in (manifest.outcome or {}).items() if count
+    )
+    typer.echo(f"{folder}: {happened}")
+
+
+@trace_app.command("show")
+def show(
+    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    table: Annotated[str | None, typer.Option(help="Print rows of this table.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Rows of --table to print.")] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show what a run is: its manifest, its processes, groups and tables."""
+    from vstate.cli.show import print_run, run_description, table_rows
+
+    if table is not None:
+        for row in table_rows(run, table, limit):
+            typer.echo(json.dumps(row))
+        return
+    description = run_description(run)
+    if as_json:
+        typer.echo(json.dumps(description, indent=2, sort_keys=True))
+    else:
+        print_run(description, Console())

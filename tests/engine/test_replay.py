@@ -1,0 +1,192 @@
+"""Replay of the trace against the real engine's own books."""
+
+import shutil
+
+import pyarrow as pa
+import pytest
+
+from support.runs import CELLS, make_run, reconciled
+from vstate.schemas.tables.block import BlockKind
+from vstate.schemas.tables.step import StepKind
+from vstate.schemas.vocabulary import ATTENTION_CLASSES
+from vstate.tracer.outcome import stream_batches
+
+PARTIAL = CELLS[4]
+
+
+def illegal(summary):
+    return [finding for finding in summary["findings"] if finding["severity"] != "info"]
+
+
+def rows(run, table):
+    files = sorted(run.folder.glob(f"events/*/{table}-*.arrows"))
+    return [row for path in files for batch in stream_batches(path) for row in batch.to_pylist()]
+
+
+def test_replay_equals_the_engines_books_at_every_step(run):
+    assert illegal(run.summary) == []
+    assert run.summary["verdict"] == "clean"
+    assert run.summary["gaps"] == []
+    assert run.summary["dropped"] == 0
+    assert run.summary["steps"] == sum(row["kind"] == StepKind.SCHEDULED for row in rows(run, "step"))
+    assert run.summary["steps"] > 50
+
+
+def test_every_alloc_and_free_names_its_request_and_group(run):
+    for row in rows(run, "block"):
+        if row["kind"] in (BlockKind.ALLOC, BlockKind.TOUCH):
+            assert row["request_key"] >= 0, row
+            assert row["group"] >= 0, row
+        if row["kind"] == BlockKind.FREE:
+            assert row["request_key"] != -2, f"free by an unknown holder: {row}"
+
+
+def test_vstate_undercounts_nowhere(run):
+    estimates = run.estimates("vstate", "life")
+    assert estimates
+    assert all(e["undercount_requests"] == 0 and e["unknown_requests"] == 0 for e in estimates)
+    assert all(e["requests"] >= 22 for e in estimates)
+
+
+def test_naive_undercounts_every_group_that_is_not_attention(run):
+    groups = {group.group: group for group in run.process.groups}
+    for estimate in run.estimates("naive", "life"):
+        classes = {component.state_class for component in groups[estimate["group"]].components}
+        if not classes & ATTENTION_CLASSES:
+            assert estimate["undercount_requests"] == estimate["requests"]
+            assert estimate["undercount_blocks"] == estimate["observed_peak_blocks"] > 0
+
+
+def test_everything_the_workload_aims_at_happened(run):
+    outcome = run.manifest["outcome"]
+    caching = run.manifest["settings"].get("enable_prefix_caching", True)
+    for name in ("evictions", "prefix_hits") if caching else ():
+        assert outcome[name] > 0, name
+    for name in ("preemptions", "resumes", "aborts", "refusals"):
+        assert outcome[name] > 0, name
+    assert outcome["requests"] == 25
+    assert outcome["finished"] + outcome["aborts"] == 25
+
+
+def test_two_counts_of_the_outcome_agree(run):
+    """`run.json` counts with pyarrow over the streams, reconcile in SQL over its cache."""
+    assert run.summary["outcome"] == run.manifest["outcome"]
+
+
+def test_copy_on_write_is_seen_where_hits_end_inside_a_block(run_of):
+    assert run_of(PARTIAL).manifest["outcome"]["copy_on_write"] > 0
+    assert run_of(CELLS[3]).manifest["outcome"]["copy_on_write"] == 0
+
+
+def test_external_ids_are_the_clients(run):
+    external = {row["value"] for row in rows(run, "names") if row["kind"] == 1}
+    assert {"first", "again", "grow-0", "gives-up-waiting", "pair-b"} <= external
+
+
+def test_block_hashes_are_not_the_engines_own(run_of):
+    hashes = {row["block_hash"] for row in rows(run_of(CELLS[0]), "block") if row["kind"] == BlockKind.CACHE_INSERT}
+    assert len(hashes) > 10
+
+
+def canonical(run):
+    """Events without what differs by nature: times, random id suffixes and keyed hashes."""
+    names = {row["key"]: row["value"] for row in rows(run, "names") if row["kind"] == 1}
+    return [
+        (row["step"], row["kind"], row["group"], names.get(row["request_key"], row["request_key"]), row["blocks"])
+        for row in rows(run, "block")
+    ]
+
+
+def test_the_same_run_repeats_event_by_event(run_of, tmp_path):
+    first = run_of(CELLS[0])
+    second = make_run(tmp_path / "again", "--model", CELLS[0].model)
+    assert canonical(first) == canonical(second)
+    one, two = ({r["block_hash"] for r in rows(run, "block")} - {0} for run in (first, second))
+    assert not one & two, "hashes of two runs must not be comparable: each has its own secret"
+
+
+def rewrite(path, keep):
+    """Write a stream again with the rows that ``keep`` returns."""
+    with pa.OSFile(str(path)) as file:
+        table = pa.ipc.open_stream(file).read_all()
+    kept = pa.Table.from_pylist(keep(table.to_pylist()), schema=table.schema)
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(kept)
+
+
+@pytest.mark.parametrize(
+    ("cell", "kind"),
+    [
+        (CELLS[0], BlockKind.ALLOC),
+        (CELLS[0], BlockKind.FREE),
+        (CELLS[0], BlockKind.TOUCH),
+        (CELLS[0], BlockKind.EVICT),
+        (CELLS[0], BlockKind.CACHE_INSERT),
+        (PARTIAL, BlockKind.PIN),
+        (PARTIAL, BlockKind.UNPIN),
+        (PARTIAL, BlockKind.CACHE_REMOVE),
+    ],
+    ids=lambda value: value.name.lower() if isinstance(value, BlockKind) else str(value),
+)
+def test_one_dropped_event_of_a_real_run_is_caught(run_of, tmp_path, cell, kind):
+    folder = tmp_path / "run"
+    shutil.copytree(run_of(cell).folder, folder, ignore=shutil.ignore_patterns("reconcile"))
+    (path,) = folder.glob("events/*/block-0001.arrows")
+
+    def without_the_middle_one(events):
+        places = [number for number, event in enumerate(events) if event["kind"] == kind]
+        assert places, f"no {kind.name} in the run"
+        del events[places[len(places) // 2]]
+        return events
+
+    rewrite(path, without_the_middle_one)
+    assert illegal(reconciled(folder).summary)
+
+
+def test_a_rotated_run_is_checked_against_the_engines_books_whole(tmp_path):
+    """Each segment begins with the engine's own tables; replay up to there must equal them."""
+    code = (
+        "import vstate.tracer.writer as w; w.SEGMENT_BYTES = 4000\nimport vstate.tracer.recorder as r; r.CHUNK_NS = 0\n"
+    )
+    (tmp_path / "sitecustomize.py").write_text(code)
+    run = make_run(tmp_path / "run", "--model", "tiny/gemma3", PYTHONPATH=str(tmp_path))
+    segments = sorted(run.folder.glob("events/*/snapshot-*.arrows"))
+    assert len(segments) > 3
+    assert illegal(run.summary) == []
+    assert run.summary["verdict"] == "clean"
+    assert canonical(run)
+
+
+def test_the_pool_is_as_large_as_the_real_tensors(tmp_path):
+    """Planned bytes of the pool against the unique storages behind all layers' caches."""
+    probe = (
+        "from vllm.v1.worker import gpu_model_runner as m\n"
+        "import json, os, pathlib\n"
+        "original = m.GPUModelRunner.initialize_kv_cache\n"
+        "def initialize(self, *a, **k):\n"
+        "    result = original(self, *a, **k)\n"
+        "    flat = lambda x: [t for y in x for t in flat(y)] if isinstance(x, (list, tuple)) else [x]\n"
+        "    tensors = [t for c in self.compilation_config.static_forward_context.values()\n"
+        "               for t in flat(getattr(c, 'kv_cache', [])) if hasattr(t, 'untyped_storage')]\n"
+        "    sizes = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}\n"
+        "    pathlib.Path(os.environ['PROBE']).write_text(json.dumps(sum(sizes.values())))\n"
+        "    return result\n"
+        "m.GPUModelRunner.initialize_kv_cache = initialize\n"
+    )
+    plugin = tmp_path / "probe_module.py"
+    plugin.write_text(probe)
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys, importlib.abc, importlib.util\n"
+        "class Hook(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'vllm.v1.worker.cpu_worker':\n"
+        "            sys.meta_path.remove(self)\n"
+        "            import probe_module\n"
+        "sys.meta_path.insert(0, Hook())\n"
+    )
+    measured = {}
+    for name in ("gemma3", "qwen3-next"):
+        probe_file = tmp_path / f"{name}.bytes"
+        run = make_run(tmp_path / name, "--model", f"tiny/{name}", PYTHONPATH=str(tmp_path), PROBE=str(probe_file))
+        measured[name] = (int(probe_file.read_text()), run.process.pools[0].total_bytes)
+    assert all(real == planned > 0 for real, planned in measured.values()), measured

@@ -1,0 +1,81 @@
+"""Runs of the real vLLM engine, each made once per test session."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from vstate.schemas.manifests import PROCESS_FILE, ProcessManifest, read_manifest
+
+VSTATE = (sys.executable, "-m", "vstate.cli.main")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A model and the settings it runs with."""
+
+    model: str
+    options: tuple[str, ...] = ()
+
+    def __str__(self):
+        return "-".join((self.model.removeprefix("tiny/"), *(o for o in self.options if not o.startswith("--"))))
+
+
+CELLS = (
+    Cell("tiny/qwen3"),
+    Cell("tiny/gemma3"),
+    Cell("tiny/lfm2-moe"),
+    Cell("tiny/qwen3-next"),
+    Cell("tiny/qwen3-next", ("--set", "prefix_match_unit=128", "--set", "num_gpu_blocks_override=40")),
+    Cell("tiny/qwen3-next", ("--engine-core", "own-process")),
+    Cell("tiny/qwen3", ("--set", "scheduling_policy=priority")),
+    Cell("tiny/qwen3", ("--set", "enable_prefix_caching=false")),
+)
+
+
+def vstate(*arguments, **environment):
+    """Run the command and return the finished process."""
+    return subprocess.run(
+        [*VSTATE, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | environment,
+        timeout=280,
+    )
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run and what reconcile says of it."""
+
+    folder: Path
+    summary: dict
+
+    @property
+    def manifest(self):
+        return json.loads((self.folder / "run.json").read_text())
+
+    @property
+    def process(self) -> ProcessManifest:
+        (path,) = self.folder.glob(f"events/*/{PROCESS_FILE}")
+        return read_manifest(path, ProcessManifest)
+
+    def estimates(self, source, scope):
+        return [e for e in self.summary["estimates"] if (e["source"], e["scope"]) == (source, scope)]
+
+
+def make_run(folder, *options, **environment):
+    """Trace the workload `smoke` and reconcile it."""
+    made = vstate("trace", "run", "--out", folder, *options, **environment)
+    assert made.returncode == 0, made.stderr
+    return reconciled(folder)
+
+
+def reconciled(folder):
+    """Reconcile a run that exists."""
+    result = vstate("reconcile", folder, "--json", "--fail-on", "never")
+    assert result.returncode == 0, result.stderr
+    return Run(folder, json.loads(result.stdout))

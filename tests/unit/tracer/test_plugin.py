@@ -1,0 +1,35 @@
+"""The plugin in processes that do not trace, and in those whose vLLM does not fit."""
+
+import os
+import subprocess
+import sys
+
+
+def run(code, **environment):
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("VSTATE_")}
+    return subprocess.run(
+        [sys.executable, "-c", code], env=clean | environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_without_the_environment_it_imports_nothing_of_vllm():
+    code = (
+        "import sys; from vstate.tracer.plugin import register; register();"
+        "heavy = {'vllm', 'torch', 'pyarrow'} & set(sys.modules); print(sorted(heavy))"
+    )
+    result = run(code)
+    assert result.returncode == 0, result.stderr
+    assert not {"vllm", "torch"} & set(eval(result.stdout))
+
+
+def test_the_first_process_names_the_run_and_its_children_inherit_it(tmp_path):
+    code = (
+        "import os, subprocess, sys; from vstate.tracer.settings import trace_settings;"
+        "mine = trace_settings();"
+        "child = 'from vstate.tracer.settings import trace_settings as t; print(t().run, t().secret.hex())';"
+        "out = subprocess.run([sys.executable, '-c', child], capture_output=True, text=True).stdout.split();"
+        "print(out == [str(mine.run), mine.secret.hex()], mine.run.parent)"
+    )
+    result = run(code, VSTATE_TRACE_DIR=str(tmp_path))
+    assert result.stdout.split() == ["True", str(tmp_path)], result.stderr
+    assert list(tmp_path.iterdir()) == [], "naming a run must not create it"

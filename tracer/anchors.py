@@ -1,0 +1,130 @@
+"""Every attribute of vLLM that is hooked or read, with the parameters it must have.
+
+vstate never asks for a version: a fork may carry any. What counts is that these names
+are there and take these parameters.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+from vstate.schemas.manifests import AnchorState
+
+_POOL = "vllm.v1.core.block_pool"
+_MANAGERS = "vllm.v1.core.single_type_kv_cache_manager"
+_MANAGER = "vllm.v1.core.kv_cache_manager"
+_SCHEDULER = "vllm.v1.core.sched.scheduler"
+_CORE = "vllm.v1.engine.core"
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """A function of vLLM that the tracer depends on.
+
+    Attributes:
+        module: Module that defines it.
+        path: Class and function name in the module.
+        parameters: Parameters the hook uses, in their order, ``self`` left out.
+        hooked: True where a wrapper replaces it, False where its frame or result is read.
+    """
+
+    module: str
+    path: str
+    parameters: tuple[str, ...]
+    hooked: bool = True
+
+    @property
+    def name(self) -> str:
+        """Dotted name without the package, for messages."""
+        return f"{self.module.rpartition('.')[2]}.{self.path}"
+
+
+ANCHORS: tuple[Anchor, ...] = (
+    Anchor("vllm.config.scheduler", "SchedulerConfig.get_scheduler_cls", ()),
+    Anchor(_CORE, "EngineCore.preprocess_add_request", ("request",)),
+    Anchor(_SCHEDULER, "Scheduler.schedule", ()),
+    Anchor(_SCHEDULER, "Scheduler.update_from_output", ("scheduler_output", "model_runner_output")),
+    Anchor(_SCHEDULER, "Scheduler.add_request", ("request",)),
+    Anchor(_SCHEDULER, "Scheduler.shutdown", ()),
+    Anchor(_SCHEDULER, "Scheduler._get_local_prefix_cache_hit", ("request",)),
+    Anchor(_SCHEDULER, "Scheduler._preempt_request", ("request",)),
+    Anchor(_SCHEDULER, "Scheduler._free_request", ("request",)),
+    Anchor(_SCHEDULER, "Scheduler._free_blocks", ("request",)),
+    Anchor(_SCHEDULER, "Scheduler._free_cow_retained_blocks", ("blocks",)),
+    Anchor(_SCHEDULER, "Scheduler._drain_deferred_frees", (), hooked=False),
+    Anchor(_SCHEDULER, "Scheduler.get_request_counts", (), hooked=False),
+    Anchor(_MANAGER, "KVCacheManager.allocate_slots", ("request", "num_new_tokens", "num_new_computed_tokens")),
+    Anchor(_MANAGER, "KVCacheManager.pop_blocks_for_free", ("request",)),
+    Anchor(_POOL, "BlockPool.get_new_blocks", ("num_blocks",)),
+    Anchor(_POOL, "BlockPool.free_blocks", ("ordered_blocks",)),
+    Anchor(_POOL, "BlockPool.touch", ("blocks",)),
+    Anchor(_POOL, "BlockPool.cache_full_blocks", ("request",)),
+    Anchor(_POOL, "BlockPool.cache_partial_block", ("request",)),
+    Anchor(_POOL, "BlockPool._insert_block_hash", ("block_hash_with_group_id", "block", "num_tokens")),
+    Anchor(_POOL, "BlockPool._remove_cached_block_hashes", ("block",)),
+    Anchor(_POOL, "BlockPool.move_block_hashes", ("src_block", "dst_block")),
+    Anchor(_POOL, "BlockPool.unpin_blocks", ("blocks",)),
+    Anchor(_POOL, "BlockPool.reset_prefix_cache", ()),
+    Anchor(_MANAGERS, "SingleTypeKVCacheManager._apply_cow", ("request_id", "block_idx", "source_block", "cow_block")),
+    Anchor(
+        _MANAGERS,
+        "SingleTypeKVCacheManager.get_num_blocks_to_allocate",
+        (
+            "request_id",
+            "num_tokens",
+            "new_computed_blocks",
+            "total_computed_tokens",
+            "num_local_computed_tokens",
+            "num_tokens_main_model",
+            "apply_admission_cap",
+            "prefill_end",
+        ),
+        hooked=False,
+    ),
+    Anchor(_MANAGERS, "SingleTypeKVCacheManager.get_num_skipped_tokens", ("num_computed_tokens",), hooked=False),
+    Anchor(_MANAGERS, "SingleTypeKVCacheManager.allocate_new_blocks", ("request_id",), hooked=False),
+    Anchor(_MANAGERS, "SingleTypeKVCacheManager.allocate_external_computed_blocks", ("request_id",), hooked=False),
+    Anchor(_MANAGERS, "SingleTypeKVCacheManager.add_local_computed_blocks", ("request_id",), hooked=False),
+    Anchor(_MANAGERS, "SingleTypeKVCacheManager.free", ("request_id",), hooked=False),
+    Anchor(_MANAGERS, "SingleTypeKVCacheManager._remove_blocks_in_range", ("request_id",), hooked=False),
+    Anchor(_MANAGERS, "SingleTypeKVCacheManager.remove_skipped_blocks", ("request_id",), hooked=False),
+    Anchor(_MANAGERS, "MambaManager.allocate_new_blocks", ("request_id",), hooked=False),
+    Anchor(_MANAGERS, "MambaManager.remove_skipped_blocks", ("request_id",), hooked=False),
+)
+"""All anchors, in the order in which `vstate doctor` shows them."""
+
+WRAPPER_MARK = "__vstate_original__"
+"""Attribute of a vstate wrapper that holds what it wraps."""
+
+
+def check_anchor(anchor: Anchor) -> AnchorState:
+    """Compare one anchor with the installed vLLM."""
+    try:
+        target: Any = importlib.import_module(anchor.module)
+        for part in anchor.path.split("."):
+            target = getattr(target, part)
+    except (ImportError, AttributeError) as error:
+        return AnchorState(name=anchor.name, fits=False, found=f"absent: {error}")
+    function = getattr(target, WRAPPER_MARK, target)
+    wrapped_by = getattr(function, "__module__", "") or ""
+    foreign = "" if wrapped_by == anchor.module else wrapped_by
+    try:
+        names = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError) as error:
+        return AnchorState(name=anchor.name, fits=False, found=str(error), wrapped_by=foreign)
+    positions = [names.index(p) if p in names else -1 for p in anchor.parameters]
+    fits = -1 not in positions and positions == sorted(positions)
+    return AnchorState(name=anchor.name, fits=fits, found=f"({', '.join(names)})", wrapped_by=foreign)
+
+
+def check_anchors() -> tuple[AnchorState, ...]:
+    """Compare all anchors with the installed vLLM."""
+    return tuple(check_anchor(anchor) for anchor in ANCHORS)
+
+
+def misfits(states: tuple[AnchorState, ...]) -> list[str]:
+    """Names of the anchors that do not fit, each with what was found."""
+    return [f"{state.name} {state.found}" for state in states if not state.fits]

@@ -1,0 +1,43 @@
+"""What a launcher tells an engine process, and what that process tells back."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+
+class EngineJob(BaseModel):
+    """One run: the engine to start and the workload to put through it.
+
+    Attributes:
+        model: Folder or id that vLLM loads.
+        arguments: Arguments of vLLM's `EngineArgs`.
+        workload: Lines of the workload, as JSON.
+        seed: Seed of prompts and weights.
+    """
+
+    model: str
+    arguments: dict[str, Any]
+    workload: list[str]
+    seed: int
+
+
+class EngineMessage(BaseModel):
+    """One line from the engine process.
+
+    Attributes:
+        kind: ``starting`` and ``running`` are progress; ``done`` and ``failed`` are the last word.
+        ended: Requests ended so far.
+        requests: Requests in all.
+        steps: Engine steps made, with ``done``.
+        block_tokens: Unit of the workload's lengths, with ``running``.
+        error: One line, with ``failed``.
+    """
+
+    kind: Literal["starting", "running", "done", "failed"]
+    ended: int = 0
+    requests: int = 0
+    steps: int = 0
+    block_tokens: int = 0
+    error: str = ""

@@ -1,0 +1,212 @@
+"""Starts an engine process for a run, follows it, and completes the run's manifest."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vstate import __version__
+from vstate.schemas.errors import VstateError
+from vstate.schemas.manifests import (
+    EVENTS_FOLDER,
+    PRIVATE_FILE_MODE,
+    PRIVATE_FOLDER_MODE,
+    RUN_FILE,
+    Machine,
+    RunManifest,
+    write_manifest,
+)
+from vstate.schemas.workload import WorkloadAbort, WorkloadRequest, read_workload
+from vstate.tracer.engines.job import EngineJob, EngineMessage
+from vstate.tracer.models.tiny import COMMON_ARGUMENTS, build, tiny_model
+from vstate.tracer.outcome import count_outcome
+from vstate.tracer.settings import child_environment
+from vstate.tracer.workloads.smoke import smoke
+
+ENGINE_LOG = "engine.log"
+CACHE_SPACE_GIB = "1"
+"""Host memory of the KV cache on a CPU; a tiny model's pool is smaller than that."""
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """What a person asked `vstate trace run` for.
+
+    Attributes:
+        model: ``tiny/NAME``, a folder, or a model id.
+        workload: ``smoke`` or a JSONL file.
+        out: Folder of the run; must not exist.
+        seed: Seed of weights, prompts and hashing.
+        settings: Engine arguments that override the model's own.
+        own_process: Whether the engine core gets a process of its own, as a server's does.
+        max_disk_bytes: Bytes each process may keep; 0 for no limit.
+    """
+
+    model: str
+    workload: str
+    out: Path
+    seed: int
+    settings: dict[str, Any]
+    own_process: bool
+    max_disk_bytes: int = 0
+
+
+def load_workload(name: str) -> list[WorkloadRequest | WorkloadAbort]:
+    """Return a workload by its name or file.
+
+    Raises:
+        VstateError: There is no such workload.
+    """
+    if name == "smoke":
+        return smoke()
+    path = Path(name)
+    if not path.exists():
+        raise VstateError(f"unknown workload {name}: give smoke or a JSONL file")
+    return read_workload(path)
+
+
+def run_engine(request: RunRequest, told: Callable[[EngineMessage], None]) -> RunManifest:
+    """Make the run ``request.out``.
+
+    Args:
+        request: What to run.
+        told: Called with each message of the engine process.
+
+    Raises:
+        VstateError: The call cannot be carried out, or the engine failed. A run that never
+            started leaves nothing behind; one that failed later keeps its trace and log.
+    """
+    lines = load_workload(request.workload)
+    if importlib.util.find_spec("vllm") is None:
+        raise VstateError("vLLM is not installed; install it with: pip install 'vstate[cpu]' (or [cuda])")
+    with tempfile.TemporaryDirectory(prefix="vstate-model-") as scratch:
+        model, arguments = _resolve_model(request, Path(scratch))
+        _make_run_folder(request.out)
+        manifest = _manifest(request, arguments)
+        job = EngineJob(
+            model=model,
+            arguments=arguments,
+            workload=[line.model_dump_json() for line in lines],
+            seed=request.seed,
+        )
+        job_file = Path(scratch) / "job.json"
+        job_file.write_text(job.model_dump_json(), encoding="utf-8")
+        try:
+            write_manifest(request.out / RUN_FILE, manifest)
+            last = _follow(request, job_file, told)
+        except BaseException:
+            _remove_if_empty(request.out)
+            raise
+    if last.kind != "done":
+        kept = _remove_if_empty(request.out)
+        where = f"; the trace up to there and {ENGINE_LOG} are in {request.out}" if kept else ""
+        raise VstateError(f"{last.error or 'the engine process ended without a word'}{where}")
+    manifest = manifest.model_copy(update={"outcome": count_outcome(request.out)})
+    write_manifest(request.out / RUN_FILE, manifest)
+    return manifest
+
+
+def _resolve_model(request: RunRequest, scratch: Path) -> tuple[str, dict[str, Any]]:
+    kind, _, name = request.model.partition("/")
+    if kind == "full" and name:
+        raise VstateError(
+            f"{request.model} is a true-size model; it needs the scheduler engine, which is not there yet"
+        )
+    if kind == "tiny" and name:
+        tiny = tiny_model(name)
+        arguments = COMMON_ARGUMENTS | tiny.arguments
+        if request.workload == "smoke":
+            arguments["num_gpu_blocks_override"] = tiny.smoke_blocks
+        return str(build(tiny, scratch)), arguments | request.settings
+    path = Path(request.model)
+    if path.is_dir() and not (path / "config.json").exists():
+        raise VstateError(f"{path} holds no config.json, so it is not a model folder")
+    if not path.exists() and (request.model.startswith((".", "/")) or request.model.count("/") != 1):
+        raise VstateError(f"unknown model {request.model}: give tiny/NAME, a model folder, or a hub id")
+    return request.model, dict(request.settings)
+
+
+def _make_run_folder(out: Path) -> None:
+    if out.exists():
+        raise VstateError(f"{out} exists already; give another --out or remove it")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.mkdir(mode=PRIVATE_FOLDER_MODE)
+    except OSError as error:
+        raise VstateError(f"cannot make {out}: {error.strerror}; choose another --out") from error
+
+
+def _remove_if_empty(out: Path) -> bool:
+    """Remove a run that holds no events; returns whether it was kept."""
+    if any((out / EVENTS_FOLDER).glob("*/*.arrows")):
+        return True
+    shutil.rmtree(out, ignore_errors=True)
+    return False
+
+
+def _manifest(request: RunRequest, arguments: dict[str, Any]) -> RunManifest:
+    return RunManifest(
+        vstate_version=__version__,
+        created_wall_ns=time.time_ns(),
+        engine="full",
+        model=request.model,
+        workload=request.workload,
+        seed=request.seed,
+        settings=arguments | {"engine_core": "own process" if request.own_process else "in process"},
+        machine=this_machine(),
+    )
+
+
+def this_machine() -> Machine:
+    """Describe the machine as far as figures depend on it."""
+    return Machine(
+        cpus=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 0,
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        architecture=platform.machine(),
+        python=platform.python_version(),
+    )
+
+
+def _environment(request: RunRequest) -> dict[str, str]:
+    """Environment of the engine process: what makes a run repeat, and what a machine without a hub needs."""
+    own = {
+        "PYTHONHASHSEED": str(request.seed),
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "1" if request.own_process else "0",
+        "VLLM_CPU_KVCACHE_SPACE": os.environ.get("VLLM_CPU_KVCACHE_SPACE", CACHE_SPACE_GIB),
+        "HF_HUB_OFFLINE": os.environ.get("HF_HUB_OFFLINE", "1"),
+        "VLLM_NO_USAGE_STATS": "1",
+    }
+    return os.environ | own | child_environment(request.out.resolve(), request.max_disk_bytes)
+
+
+def _follow(request: RunRequest, job_file: Path, told: Callable[[EngineMessage], None]) -> EngineMessage:
+    """Run the engine process and return its last message."""
+    last = EngineMessage(kind="starting")
+    told(last)
+    log = os.open(request.out / ENGINE_LOG, os.O_WRONLY | os.O_CREAT, PRIVATE_FILE_MODE)
+    command = [sys.executable, "-m", "vstate.tracer.engines.full", str(job_file)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=_environment(request), encoding="utf-8")
+    os.close(log)
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            last = EngineMessage.model_validate_json(line)
+            told(last)
+        process.wait()
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
+    if last.kind not in ("done", "failed"):
+        return EngineMessage(kind="failed", error=f"the engine process ended with code {process.returncode}")
+    return last

@@ -1,0 +1,1 @@
+"""Models for `vstate trace run`, built locally from configurations, without a hub."""

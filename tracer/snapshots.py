@@ -1,0 +1,70 @@
+"""Takes the engine's books whole, from its own tables, at a step boundary."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from vstate.schemas.tables.snapshot import SnapshotKind
+from vstate.schemas.vocabulary import NOT_APPLICABLE, Holder
+from vstate.tracer.recorder import Recorder, SnapshotRow
+from vstate.tracer.wrapping import resident_ids
+
+
+def take_snapshot(recorder: Recorder, scheduler: Any, pools: list[Any]) -> None:
+    """Write holders, hashes, live requests and free counts of all pools.
+
+    What references the request tables and the deferred frees do not explain is held by a
+    connector or another part of the engine and is written as pinned.
+    """
+    recorder.repeat_names()
+    recorder.snapshot_row(SnapshotKind.BEGIN, SnapshotRow(lost_from_step=recorder.lost_from_step))
+    held = [Counter[int]() for _ in pools]
+    _write_request_tables(recorder, scheduler, pools, held)
+    _write_deferred(recorder, scheduler, held)
+    for index, pool in enumerate(pools):
+        rest = [
+            block.block_id
+            for block in pool.blocks
+            if not block.is_null
+            for _ in range(block.ref_cnt - held[index][block.block_id])
+        ]
+        if rest:
+            recorder.snapshot_row(SnapshotKind.HOLDER, SnapshotRow(pool=index, key=Holder.PINNED, blocks=rest))
+        _write_hashes(recorder, index, pool)
+        free = pool.free_block_queue.num_free_blocks
+        recorder.snapshot_row(SnapshotKind.POOL, SnapshotRow(pool=index, free_blocks=free))
+    for request_id, request in scheduler.requests.items():
+        entry = recorder.entry(request_id)
+        lengths = (request.num_prompt_tokens, request.max_tokens, request.num_tokens, request.num_computed_tokens)
+        recorder.snapshot_row(SnapshotKind.REQUEST, SnapshotRow(key=entry.key, request=(entry.attempt, *lengths)))
+    recorder.snapshot_row(SnapshotKind.END)
+
+
+def _write_request_tables(recorder: Recorder, scheduler: Any, pools: list[Any], held: list[Counter[int]]) -> None:
+    for manager in scheduler.kv_cache_manager.coordinator.single_type_managers:
+        index = pools.index(manager.block_pool)
+        for request_id, blocks in manager.req_to_blocks.items():
+            ids = resident_ids(blocks)
+            if ids:
+                held[index].update(ids)
+                key = recorder.entry(request_id).key
+                row = SnapshotRow(pool=index, group=manager.kv_cache_group_id, key=key, blocks=ids)
+                recorder.snapshot_row(SnapshotKind.HOLDER, row)
+
+
+def _write_deferred(recorder: Recorder, scheduler: Any, held: list[Counter[int]]) -> None:
+    for _, blocks in scheduler.deferred_frees:
+        ids = resident_ids(blocks)
+        if ids:
+            held[0].update(ids)
+            recorder.snapshot_row(SnapshotKind.HOLDER, SnapshotRow(pool=0, key=Holder.DEFERRED_FREE, blocks=ids))
+
+
+def _write_hashes(recorder: Recorder, index: int, pool: Any) -> None:
+    for key, found in pool.cached_block_hash_to_block._cache.items():
+        for block in found.values() if isinstance(found, dict) else (found,):
+            group = int.from_bytes(key[-4:], "big")
+            position = block.block_hash_num_tokens if block.block_hash == key else NOT_APPLICABLE
+            row = SnapshotRow(pool=index, group=group, position=position, blocks=(block.block_id,))
+            recorder.snapshot_row(SnapshotKind.HASH, row, raw=key)

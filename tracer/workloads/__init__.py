@@ -1,0 +1,1 @@
+"""Workloads that come with vstate, and the tokens of any workload."""
