@@ -30,10 +30,12 @@ _MANAGER_FUNCTIONS = frozenset(
 """Methods of `SingleTypeKVCacheManager` and its subclasses that change blocks of one request."""
 
 _ENGINE_HOLDERS = {
-    "_free_cow_retained_blocks": Holder.COPY_ON_WRITE,
-    "_drain_deferred_frees": Holder.DEFERRED_FREE,
+    "_free_cow_retained_blocks": int(Holder.COPY_ON_WRITE),
+    "_drain_deferred_frees": int(Holder.DEFERRED_FREE),
 }
 """Methods of the scheduler that release what it held itself."""
+
+_UNKNOWN = int(Holder.UNKNOWN)
 
 
 def holder_of(recorder: Recorder, frame: FrameType | None) -> tuple[int, int]:
@@ -51,4 +53,4 @@ def holder_of(recorder: Recorder, frame: FrameType | None) -> tuple[int, int]:
         elif function in _ENGINE_HOLDERS:
             return _ENGINE_HOLDERS[function], NOT_APPLICABLE
         frame = frame.f_back
-    return Holder.UNKNOWN, NOT_APPLICABLE
+    return _UNKNOWN, NOT_APPLICABLE

@@ -8,6 +8,7 @@ arguments.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import monotonic_ns
 from typing import Any
 
@@ -19,8 +20,12 @@ from vstate.tracer.step_hooks import StepHooks
 from vstate.tracer.wrapping import HookContext
 
 
-def install_hooks(scheduler: Any, recorder: Recorder) -> None:
-    """Hook ``scheduler`` and its pools, and take the snapshot the trace starts from."""
+def install_hooks(scheduler: Any, recorder: Recorder) -> Callable[[], None]:
+    """Hook ``scheduler`` and its pools, and take the snapshot the trace starts from.
+
+    Returns:
+        A function that takes a further snapshot; to be called on the scheduler's thread.
+    """
     context = HookContext(scheduler, recorder)
     for index in range(len(context.pools)):
         PoolHooks(context, index).install()
@@ -30,3 +35,4 @@ def install_hooks(scheduler: Any, recorder: Recorder) -> None:
     steps = StepHooks(context, requests, admission)
     steps.install()
     recorder.boundary(monotonic_ns(), steps.snapshot)
+    return steps.snapshot

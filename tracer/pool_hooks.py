@@ -12,6 +12,16 @@ from vstate.tracer.attribution import holder_of
 from vstate.tracer.wrapping import HookContext, replace_method, resident_ids
 
 
+# Plain numbers: looking a member up on its enum class costs more than recording it (CPython 3.11).
+_ALLOC, _FREE, _TOUCH, _PIN, _UNPIN = (
+    int(kind) for kind in (BlockKind.ALLOC, BlockKind.FREE, BlockKind.TOUCH, BlockKind.PIN, BlockKind.UNPIN)
+)
+_EVICT, _CACHE_REMOVE, _MOVE, _RESET = (
+    int(kind) for kind in (BlockKind.EVICT, BlockKind.CACHE_REMOVE, BlockKind.MOVE, BlockKind.RESET)
+)
+_UNKNOWN, _COPY_ON_WRITE, _PINNED = (int(h) for h in (Holder.UNKNOWN, Holder.COPY_ON_WRITE, Holder.PINNED))
+
+
 class PoolHooks:
     """Records what happens to the blocks and hashes of one pool."""
 
@@ -51,11 +61,11 @@ class PoolHooks:
                 self._allocating = False
             try:
                 if evicted:
-                    record(BlockKind.EVICT, index, NOT_APPLICABLE, NOT_APPLICABLE, evicted)
+                    record(_EVICT, index, NOT_APPLICABLE, NOT_APPLICABLE, evicted)
                     evicted.clear()
                 if blocks:
                     key, group = holder_of(recorder, sys._getframe(1))
-                    record(BlockKind.ALLOC, index, group, key, [block.block_id for block in blocks])
+                    record(_ALLOC, index, group, key, [block.block_id for block in blocks])
             except Exception as error:
                 self._failed("get_new_blocks", error)
             return blocks
@@ -74,7 +84,7 @@ class PoolHooks:
                 ids = resident_ids(mine)
                 if ids:
                     key, group = holder_of(recorder, sys._getframe(1))
-                    record(BlockKind.FREE, index, group, key, ids)
+                    record(_FREE, index, group, key, ids)
             except Exception as error:
                 self._failed("free_blocks", error)
             return free_blocks(blocks)
@@ -91,10 +101,10 @@ class PoolHooks:
                 ids = resident_ids(blocks)
                 if ids:
                     key, group = holder_of(recorder, sys._getframe(1))
-                    if key == Holder.UNKNOWN:
-                        record(BlockKind.PIN, index, NOT_APPLICABLE, Holder.PINNED, ids)
+                    if key == _UNKNOWN:
+                        record(_PIN, index, NOT_APPLICABLE, _PINNED, ids)
                     else:
-                        record(BlockKind.TOUCH, index, group, key, ids)
+                        record(_TOUCH, index, group, key, ids)
             except Exception as error:
                 self._failed("touch", error)
             return result
@@ -111,7 +121,7 @@ class PoolHooks:
                 if removed and self._allocating:
                     self._evicted.append(block.block_id)
                 elif removed:
-                    record(BlockKind.CACHE_REMOVE, index, NOT_APPLICABLE, NOT_APPLICABLE, [block.block_id])
+                    record(_CACHE_REMOVE, index, NOT_APPLICABLE, NOT_APPLICABLE, [block.block_id])
             except Exception as error:
                 self._failed("_remove_cached_block_hashes", error)
             return removed
@@ -157,12 +167,12 @@ class PoolHooks:
             try:
                 source, copy = src_block.block_id, dst_block.block_id
                 key, group = holder_of(recorder, sys._getframe(1))
-                record(BlockKind.MOVE, index, group, key, [source, copy])
+                record(_MOVE, index, group, key, [source, copy])
                 if key >= 0:
                     # The request keeps writing to the source; what it allocated as the copy is
                     # the engine's now, and the source is kept until the copy has run.
-                    record(BlockKind.PIN, index, NOT_APPLICABLE, Holder.COPY_ON_WRITE, [source, copy])
-                    record(BlockKind.UNPIN, index, group, key, [copy])
+                    record(_PIN, index, NOT_APPLICABLE, _COPY_ON_WRITE, [source, copy])
+                    record(_UNPIN, index, group, key, [copy])
             except Exception as error:
                 self._failed("move_block_hashes", error)
             return result
@@ -178,8 +188,8 @@ class PoolHooks:
             try:
                 key = recorder.entry(request_id).key
                 pair = [source_block.block_id, cow_block.block_id]
-                record(BlockKind.PIN, index, NOT_APPLICABLE, Holder.COPY_ON_WRITE, pair)
-                record(BlockKind.UNPIN, index, group, key, pair[:1])
+                record(_PIN, index, NOT_APPLICABLE, _COPY_ON_WRITE, pair)
+                record(_UNPIN, index, group, key, pair[:1])
             except Exception as error:
                 self._failed("_apply_cow", error)
             return result
@@ -194,7 +204,7 @@ class PoolHooks:
             done = reset()
             try:
                 if done:
-                    record(BlockKind.RESET, index, NOT_APPLICABLE, NOT_APPLICABLE, [])
+                    record(_RESET, index, NOT_APPLICABLE, NOT_APPLICABLE, [])
             except Exception as error:
                 self._failed("reset_prefix_cache", error)
             return done
@@ -204,8 +214,8 @@ class PoolHooks:
             result = unpin(released, *args, **kwargs)
             try:
                 key, group = holder_of(recorder, sys._getframe(1))
-                holder = Holder.PINNED if key == Holder.UNKNOWN else key
-                record(BlockKind.UNPIN, index, group, holder, resident_ids(released))
+                holder = _PINNED if key == _UNKNOWN else key
+                record(_UNPIN, index, group, holder, resident_ids(released))
             except Exception as error:
                 self._failed("unpin_blocks", error)
             return result

@@ -32,6 +32,9 @@ HASH_BYTES = 32
 """Bytes of a block hash that are kept; vLLM's default hash is SHA-256."""
 NO_HASH = b""
 
+_ONE_VALUE = Struct("i").pack
+_CACHE_INSERT = int(BlockKind.CACHE_INSERT)
+
 
 class Buffer:
     """Rows of one table that were not handed over yet.
@@ -186,20 +189,20 @@ class Recorder:
 
     # Rows
 
-    def blocks(self, kind: BlockKind, pool: int, group: int, key: int, ids: Sequence[int]) -> None:
+    def blocks(self, kind: int, pool: int, group: int, key: int, ids: Sequence[int]) -> None:
         """Write one call that changed blocks."""
         self.seq = seq = self.seq + 1
-        self._block_cells(self._block_pack(seq, self.step, kind, pool, group, key, -1, -1, 0, len(ids)))
-        self._block_values(array("i", ids))
+        count = len(ids)
+        self._block_cells(self._block_pack(seq, self.step, kind, pool, group, key, -1, -1, 0, count))
+        self._block_values(_ONE_VALUE(ids[0]) if count == 1 else array("i", ids))
 
     def cache_insert(self, pool: int, key: int, block: int, raw: bytes, position: int, verified: int) -> None:
         """Write that ``block`` can be found under the hash ``raw`` (with its group's four bytes)."""
         self.seq = seq = self.seq + 1
         group = int.from_bytes(raw[-4:], "big")
-        self._block_cells(
-            self._block_pack(seq, self.step, BlockKind.CACHE_INSERT, pool, group, key, position, verified, 0, 1)
-        )
-        self._block_values(array("i", (block,)))
+        cells = (seq, self.step, _CACHE_INSERT, pool, group, key, position, verified, 0, 1)
+        self._block_cells(self._block_pack(*cells))
+        self._block_values(_ONE_VALUE(block))
         self._block_hashes(fixed_hash(raw))
 
     def row(self, table: str, *cells: int, values: Sequence[int] = (), raw: bytes = NO_HASH) -> None:

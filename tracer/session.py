@@ -53,7 +53,7 @@ class EngineSession:
         )
         write_manifest(self.folder / PROCESS_FILE, self._manifest)
         self._writer.start()
-        install_hooks(scheduler, self.recorder)
+        self._snapshot = install_hooks(scheduler, self.recorder)
         self._close_with_engine()
 
     def _want_segment(self) -> None:
@@ -80,7 +80,9 @@ class EngineSession:
         self._closed = True
         atexit.unregister(self.close)
         try:
-            self.recorder.hand_over(time.monotonic_ns())
+            # The last word is the engine's own tables whole: replay of everything must end there.
+            self.recorder.snapshot_wanted = True
+            self.recorder.boundary(time.monotonic_ns(), self._snapshot, idle=True)
             self._writer.close()
             counts = self._writer.counts(self.recorder.lost_chunks, self.recorder.lost_rows)
             closed = self._manifest.model_copy(update={"closing": counts})

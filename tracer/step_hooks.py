@@ -13,6 +13,8 @@ from vstate.tracer.request_hooks import RequestHooks, request_row
 from vstate.tracer.snapshots import take_snapshot
 from vstate.tracer.wrapping import HookContext, replace_method
 
+_SCHEDULED, _COMPLETED = int(StepKind.SCHEDULED), int(StepKind.COMPLETED)
+
 
 class StepHooks:
     """Records both boundaries of each step."""
@@ -37,7 +39,7 @@ class StepHooks:
             try:
                 self._admission.disarm()
                 self._record_schedule(output)
-                now = self._step_row(StepKind.SCHEDULED, recorder.step, output.total_num_scheduled_tokens)
+                now = self._step_row(_SCHEDULED, recorder.step, output.total_num_scheduled_tokens)
                 recorder.boundary(now, snapshot)
             except Exception as error:
                 self._context.failed("schedule", error)
@@ -47,7 +49,7 @@ class StepHooks:
             result = update(scheduler_output, *args, **kwargs)
             try:
                 step = self._step_of_output.pop(id(scheduler_output), NOT_APPLICABLE)
-                now = self._step_row(StepKind.COMPLETED, step, 0)
+                now = self._step_row(_COMPLETED, step, 0)
                 recorder.boundary(now, snapshot, idle=not scheduler.requests)
             except Exception as error:
                 self._context.failed("update_from_output", error)
@@ -91,7 +93,7 @@ class StepHooks:
                 if request.num_computed_tokens >= request.num_tokens:
                     del self._requests.prefilling[request_id]
 
-    def _step_row(self, kind: StepKind, step: int, scheduled_tokens: int) -> int:
+    def _step_row(self, kind: int, step: int, scheduled_tokens: int) -> int:
         scheduler, pools = self._scheduler, self._context.pools
         running, waiting = scheduler.get_request_counts()
         deferred = scheduler.deferred_frees

@@ -24,7 +24,9 @@ from vstate.schemas.tables.snapshot import SnapshotKind
 from vstate.tracer.recorder import HASH_BYTES, Chunk, cell_width
 from vstate.tracer.siphash import siphash
 
-POLL_SECONDS = 0.02
+POLL_SECONDS = 0.25
+"""Pause of an idle writer. Each waking takes the interpreter lock from the scheduler for a moment, so it is
+rare; a chunk is handed over no more than twice a second while the engine runs."""
 SEGMENT_BYTES = 64 * 1024 * 1024
 """Bytes of a segment's streams before the next one is begun."""
 SEGMENT_SECONDS = 600.0

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 
@@ -61,3 +62,10 @@ def test_bad_lines_are_one_line_errors(tmp_path, lines, told):
 def test_absent_file(tmp_path):
     with pytest.raises(VstateError, match="cannot read workload"):
         read_workload(tmp_path / "nothing.jsonl")
+
+
+def test_the_example_in_the_documentation_is_a_workload(tmp_path):
+    page = (Path(__file__).parents[3] / "docs" / "workload.md").read_text(encoding="utf-8")
+    example = page.partition("```jsonl\n")[2].partition("```")[0]
+    kinds = [line.kind for line in read_workload(write(tmp_path, *example.splitlines()))]
+    assert kinds == ["request", "request", "abort"]

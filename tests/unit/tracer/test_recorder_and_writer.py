@@ -63,6 +63,11 @@ class Trace:
         return [row for path in files for batch in stream_batches(path) for row in batch.to_pylist()]
 
 
+@pytest.fixture(autouse=True)
+def _quick_writer(monkeypatch):
+    monkeypatch.setattr(writer_module, "POLL_SECONDS", 0.005)
+
+
 @pytest.fixture
 def trace(tmp_path):
     return Trace(tmp_path)

@@ -1,0 +1,143 @@
+"""Runs that were killed or that lost events: readable, incomplete, and never a false finding."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+from support.runs import VSTATE, make_run, reconciled, vstate
+
+from vstate.tracer.outcome import stream_batches
+
+EVERY_STEP = "import vstate.tracer.recorder as r; r.CHUNK_NS = 0\n"
+
+
+def customized(tmp_path, code):
+    """A folder that makes every Python process of a run execute ``code`` first."""
+    folder = tmp_path / "customized"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(code)
+    return str(folder)
+
+
+def children(pid):
+    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
+    return [int(word) for word in found.stdout.split()]
+
+
+def recorded_steps(folder):
+    return sum(b.num_rows for path in folder.glob("events/*/step-*.arrows") for b in stream_batches(path))
+
+
+def test_a_run_killed_with_9_is_read_to_its_last_batch(tmp_path):
+    folder = tmp_path / "run"
+    environment = os.environ | {"PYTHONPATH": customized(tmp_path, EVERY_STEP)}
+    command = [*VSTATE, "trace", "run", "--model", "tiny/qwen3", "--out", str(folder)]
+    launcher = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+    deadline = time.monotonic() + 120
+    while recorded_steps(folder) < 30:
+        assert time.monotonic() < deadline, "the run never got far enough to be killed"
+        assert launcher.poll() is None, "the run ended before it was killed"
+        time.sleep(0.02)
+    (engine,) = children(launcher.pid)
+    os.kill(engine, signal.SIGKILL)
+    _, told = launcher.communicate(timeout=60)
+    assert launcher.returncode == 2
+    assert told.strip().splitlines()[-1].startswith("error: the engine process ended with code -9")
+    assert json.loads((folder / "run.json").read_text())["outcome"] is None
+    run = reconciled(folder)
+    assert run.summary["verdict"] == "incomplete"
+    assert [f for f in run.summary["findings"] if f["severity"] != "info"] == []
+    assert run.summary["steps"] >= 15
+    assert run.process.closing is None
+    shown = vstate("trace", "show", folder)
+    assert "killed, or still going" in shown.stdout
+
+
+def test_dropped_chunks_make_gaps_and_unknown_requests_but_no_finding(tmp_path):
+    code = EVERY_STEP + "r.QUEUE_CHUNKS = 4\nimport vstate.tracer.writer as w; w.POLL_SECONDS = 0.7\n"
+    run = make_run(tmp_path / "run", "--model", "tiny/qwen3", PYTHONPATH=customized(tmp_path, code))
+    assert run.process.closing.lost_chunks > 0
+    assert run.summary["dropped"] == run.process.closing.lost_rows > 0
+    assert run.summary["verdict"] == "incomplete"
+    assert run.summary["gaps"]
+    assert [f for f in run.summary["findings"] if f["severity"] != "info"] == []
+    assert any(e["unknown_requests"] > 0 for e in run.summary["estimates"])
+    text = vstate("reconcile", run.folder, "--fail-on", "never").stdout
+    assert f"not checked: steps {run.summary['gaps'][0]}" in text
+
+
+def test_a_hook_that_fails_costs_events_and_never_the_engine(tmp_path):
+    """One hook raises once; the engine's answers stay what they are and the loss is told."""
+    code = (
+        EVERY_STEP + "import vstate.tracer.recorder as r\n"
+        "original = r.Recorder.cache_insert\n"
+        "def once(self, *a):\n"
+        "    if self.step == 20 and not getattr(self, 'did', False):\n"
+        "        self.did = True\n"
+        "        raise RuntimeError('planted')\n"
+        "    return original(self, *a)\n"
+        "r.Recorder.cache_insert = once\n"
+    )
+    run = make_run(tmp_path / "run", "--model", "tiny/qwen3", PYTHONPATH=customized(tmp_path, code))
+    assert run.manifest["outcome"]["finished"] > 0
+    assert run.process.closing.lost_rows > 0
+    assert run.summary["verdict"] == "incomplete"
+    assert [f for f in run.summary["findings"] if f["severity"] != "info"] == []
+    log = (run.folder / "engine.log").read_text()
+    assert log.count("vstate: recording") == 1
+    assert "planted" in log
+
+
+FORK = """
+import sys, importlib.abc, importlib.machinery
+class Fork(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name != "vllm.v1.core.block_pool":
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        execute = spec.loader.exec_module
+        def changed(module):
+            execute(module)
+            module.BlockPool.touch_all = module.BlockPool.touch
+            del module.BlockPool.touch
+        spec.loader.exec_module = changed
+        return spec
+sys.meta_path.insert(0, Fork())
+"""
+
+
+def test_a_vllm_that_does_not_fit_is_refused_in_one_line(tmp_path):
+    path = customized(tmp_path, FORK)
+    result = vstate("trace", "run", "--model", "tiny/qwen3", "--out", tmp_path / "run", PYTHONPATH=path)
+    assert result.returncode == 2
+    (line,) = [line for line in result.stderr.splitlines() if line.strip()]
+    assert line.startswith("error: this vLLM is not supported, it lacks block_pool.BlockPool.touch")
+    assert not (tmp_path / "run").exists()
+    doctor = vstate("doctor", PYTHONPATH=path)
+    assert doctor.returncode == 1
+    assert "MISS block_pool.BlockPool.touch" in doctor.stdout
+
+
+def test_doctor_says_that_this_vllm_fits():
+    result = vstate("doctor")
+    assert result.returncode == 0, result.stdout
+    assert "MISS" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--set", "no_such_argument=1"), "no_such_argument"),
+        (("--set", "max_model_len=256"), "the model takes 256"),
+    ],
+)
+def test_an_engine_that_cannot_start_leaves_nothing_behind(tmp_path, options, told):
+    result = vstate("trace", "run", "--model", "tiny/qwen3", "--out", tmp_path / "run", *options)
+    assert result.returncode == 2
+    (line,) = [line for line in result.stderr.splitlines() if line.strip()]
+    assert line.startswith("error: ")
+    assert told in line
+    assert not (tmp_path / "run").exists()
