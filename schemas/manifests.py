@@ -198,6 +198,8 @@ def read_manifest(path: Path, kind: type[ManifestT]) -> ManifestT:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise VstateError(f"{path} does not exist; is this a folder that vstate trace wrote?") from error
+    except OSError as error:
+        raise VstateError(f"cannot read {path}: {error.strerror}; give this user read permission") from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise VstateError(f"{path} is not JSON; it was not written by vstate or is damaged") from error
     version = data.get("schema_version") if isinstance(data, dict) else None

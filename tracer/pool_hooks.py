@@ -11,7 +11,6 @@ from vstate.schemas.vocabulary import NOT_APPLICABLE, Holder
 from vstate.tracer.attribution import holder_of
 from vstate.tracer.wrapping import HookContext, replace_method, resident_ids
 
-
 # Plain numbers: looking a member up on its enum class costs more than recording it (CPython 3.11).
 _ALLOC, _FREE, _TOUCH, _PIN, _UNPIN = (
     int(kind) for kind in (BlockKind.ALLOC, BlockKind.FREE, BlockKind.TOUCH, BlockKind.PIN, BlockKind.UNPIN)

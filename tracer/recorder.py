@@ -237,8 +237,10 @@ class Recorder:
         self._starts_segment = self.segment_wanted
         self.snapshot_wanted = self.segment_wanted = False
         snapshot()
-        self.lost_from_step = NOT_APPLICABLE
+        lost = self.lost_chunks
         self.hand_over(monotonic_ns())
+        if self.lost_chunks == lost:
+            self.lost_from_step = NOT_APPLICABLE
 
     def _has_room(self, chunks: int) -> bool:
         return self.writer_alive and len(self.queue) < chunks

@@ -7,8 +7,8 @@ import subprocess
 import time
 
 import pytest
-from support.runs import VSTATE, make_run, reconciled, vstate
 
+from support.runs import VSTATE, make_run, reconciled, vstate
 from vstate.tracer.outcome import stream_batches
 
 EVERY_STEP = "import vstate.tracer.recorder as r; r.CHUNK_NS = 0\n"

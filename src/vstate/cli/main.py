@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
-import click
 import typer
 
 from vstate import __version__
@@ -42,21 +41,12 @@ def options(
 
 
 def main() -> None:
-    """Run the command; user errors are one line on standard error and exit code 2."""
+    """Run the command; a user's error is one line on standard error and exit code 2."""
     try:
-        code = app(standalone_mode=False)
+        app()
     except VstateError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(error.exit_code)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(2)
-    except (KeyboardInterrupt, click.Abort):
-        typer.echo("stopped", err=True)
-        sys.exit(130)
-    except BrokenPipeError:
-        sys.exit(1)
-    sys.exit(code if isinstance(code, int) else 0)
 
 
 if __name__ == "__main__":

@@ -37,9 +37,7 @@ def reconcile(
     fail_on: Annotated[
         FailOn, typer.Option("--fail-on", help="Least severe finding that gives exit code 1.")
     ] = FailOn.UNDERCOUNT,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the summary as JSON on standard output.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON on standard output.")] = False,
 ) -> None:
     """Compare estimates with what requests held, and replay the engine's books."""
     try:
@@ -71,9 +69,7 @@ def _with_progress(run: Path) -> Summary:
 
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     console = Console(stderr=True)
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bars:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
         task = bars.add_task("reconciling", total=None)
 
         def show(stage: str, done: int, total: int) -> None:

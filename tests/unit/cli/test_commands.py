@@ -1,9 +1,27 @@
 """The command line with wrong input: one line, exit code 2, nothing half-written."""
 
 import json
+import subprocess
+import sys
 
 import pytest
+
 from support.runs import vstate
+from vstate.cli.main import main
+
+
+@pytest.fixture
+def command_line(capfd, monkeypatch):
+    """Call the command in this process; `vstate` starts one for what changes an interpreter."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["vstate", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        output, errors = capfd.readouterr()
+        return subprocess.CompletedProcess(arguments, stopped.value.code, output, errors)
+
+    return call
 
 
 def one_line(result):
@@ -32,19 +50,30 @@ def without(tmp_path, module):
 @pytest.mark.parametrize(
     "command", [(), ("trace",), ("trace", "run"), ("trace", "show"), ("reconcile",), ("bench", "overhead"), ("doctor",)]
 )
-def test_help_of_each_command(command):
-    result = vstate(*command, "--help")
+def test_help_of_each_command(command_line, command):
+    result = command_line(*command, "--help")
     assert result.returncode == 0
     assert "Usage" in result.stdout
 
 
-def test_no_command_shows_the_help():
-    result = vstate()
+def test_no_command_shows_the_help(command_line):
+    result = command_line()
     assert "Usage" in result.stdout + result.stderr
 
 
-def test_version():
-    assert vstate("--version").stdout.strip()
+@pytest.mark.parametrize(
+    "arguments",
+    [("nothing",), ("trace", "run"), ("trace", "run", "--nothing"), ("trace", "run", "--model", "m", "--seed", "x")],
+)
+def test_wrong_usage_is_told_without_a_traceback(command_line, arguments):
+    result = command_line(*arguments)
+    assert result.returncode == 2
+    assert "Usage" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_version(command_line):
+    assert command_line("--version").stdout.strip()
 
 
 @pytest.mark.parametrize(
@@ -56,14 +85,14 @@ def test_version():
         ("./nothing", "unknown model ./nothing"),
     ],
 )
-def test_unknown_models(tmp_path, model, told):
-    line = one_line(vstate("trace", "run", "--model", model, "--out", tmp_path / "run"))
+def test_unknown_models(command_line, tmp_path, model, told):
+    line = one_line(command_line("trace", "run", "--model", model, "--out", tmp_path / "run"))
     assert told in line
     assert not (tmp_path / "run").exists()
 
 
-def test_a_folder_that_is_no_model(tmp_path):
-    line = one_line(vstate("trace", "run", "--model", tmp_path, "--out", tmp_path / "run"))
+def test_a_folder_that_is_no_model(command_line, tmp_path):
+    line = one_line(command_line("trace", "run", "--model", tmp_path, "--out", tmp_path / "run"))
     assert "holds no config.json" in line
 
 
@@ -75,32 +104,32 @@ def test_a_folder_that_is_no_model(tmp_path):
         (("--set", "max_num_seqs"), "is not key=value"),
     ],
 )
-def test_wrong_options(tmp_path, options, told):
-    line = one_line(vstate("trace", "run", "--model", "tiny/qwen3", "--out", tmp_path / "run", *options))
+def test_wrong_options(command_line, tmp_path, options, told):
+    line = one_line(command_line("trace", "run", "--model", "tiny/qwen3", "--out", tmp_path / "run", *options))
     assert told in line
     assert not (tmp_path / "run").exists()
 
 
-def test_a_broken_workload_names_file_and_line(tmp_path):
+def test_a_broken_workload_names_file_and_line(command_line, tmp_path):
     workload = tmp_path / "w.jsonl"
     workload.write_text('# comment\n{"id": 1}\n')
     out = tmp_path / "run"
-    line = one_line(vstate("trace", "run", "--model", "tiny/qwen3", "--workload", workload, "--out", out))
+    line = one_line(command_line("trace", "run", "--model", "tiny/qwen3", "--workload", workload, "--out", out))
     assert f"{workload}:2:" in line
     assert not out.exists()
 
 
-def test_an_existing_out_is_left_alone(tmp_path):
+def test_an_existing_out_is_left_alone(command_line, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "mine").write_text("precious")
-    line = one_line(vstate("trace", "run", "--model", "tiny/qwen3", "--out", tmp_path / "run"))
+    line = one_line(command_line("trace", "run", "--model", "tiny/qwen3", "--out", tmp_path / "run"))
     assert "exists already" in line
     assert (tmp_path / "run" / "mine").read_text() == "precious"
 
 
-def test_an_out_that_cannot_be_made(tmp_path):
+def test_an_out_that_cannot_be_made(command_line, tmp_path):
     (tmp_path / "file").write_text("")
-    line = one_line(vstate("trace", "run", "--model", "tiny/qwen3", "--out", tmp_path / "file" / "run"))
+    line = one_line(command_line("trace", "run", "--model", "tiny/qwen3", "--out", tmp_path / "file" / "run"))
     assert "cannot make" in line
     assert "choose another --out" in line
 
@@ -121,24 +150,24 @@ def test_without_the_analyze_extra(tmp_path):
 
 @pytest.mark.parametrize("command", [("trace", "show"), ("reconcile",)])
 class TestFoldersThatAreNoRun:
-    def test_missing(self, tmp_path, command):
-        assert str(tmp_path / "nothing") in one_line(vstate(*command, tmp_path / "nothing"))
+    def test_missing(self, command_line, tmp_path, command):
+        assert str(tmp_path / "nothing") in one_line(command_line(*command, tmp_path / "nothing"))
 
-    def test_empty(self, tmp_path, command):
-        one_line(vstate(*command, tmp_path))
+    def test_empty(self, command_line, tmp_path, command):
+        one_line(command_line(*command, tmp_path))
         assert list(tmp_path.iterdir()) == []
 
-    def test_foreign(self, tmp_path, command):
+    def test_foreign(self, command_line, tmp_path, command):
         (tmp_path / "photo.jpg").write_text("")
-        one_line(vstate(*command, tmp_path))
+        one_line(command_line(*command, tmp_path))
         assert [p.name for p in tmp_path.iterdir()] == ["photo.jpg"]
 
-    def test_other_schema_version(self, tmp_path, command):
+    def test_other_schema_version(self, command_line, tmp_path, command):
         folder = tmp_path / "events" / "engine-dp0-pp0-tp0-1-1"
         folder.mkdir(parents=True)
         (folder / "process.json").write_text(json.dumps({"schema_version": 99}))
-        assert "schema version 99" in one_line(vstate(*command, tmp_path))
+        assert "schema version 99" in one_line(command_line(*command, tmp_path))
 
 
-def test_an_unknown_table(tmp_path):
-    assert "unknown table nothing" in one_line(vstate("trace", "show", tmp_path, "--table", "nothing"))
+def test_an_unknown_table(command_line, tmp_path):
+    assert "unknown table nothing" in one_line(command_line("trace", "show", tmp_path, "--table", "nothing"))

@@ -1,0 +1,151 @@
+-- id: I2
+-- title: Pool conservation
+-- severity: illegal
+-- evidence: derived
+-- proves: Replaying every call from the last snapshot gives the engine's own free blocks and
+--   prefix-cache entries at each step boundary, no reference count falls below zero, no block is
+--   handed out that is held or still cached, and later snapshots hold what replay holds.
+-- reports: vllm#46283, vllm#47728, vllm#45357
+-- action: Run vstate doctor --probe on this engine. Where it passes, the engine's own books are
+--   wrong: keep the run and report it with the first step named; until then switch off what
+--   shares blocks (--no-enable-prefix-caching, connectors).
+WITH
+free_counts AS (
+    SELECT
+        *,
+        replayed_free_blocks - engine_free_blocks AS difference,
+        lag(replayed_free_blocks - engine_free_blocks, 1, 0) OVER boundaries AS difference_before
+    FROM books
+    WHERE engine_free_blocks IS NOT NULL
+    WINDOW boundaries AS (PARTITION BY engine, epoch, pool ORDER BY seq)
+),
+cached_counts AS (
+    SELECT
+        *,
+        replayed_cached_hashes - engine_cached_hashes AS difference,
+        lag(replayed_cached_hashes - engine_cached_hashes, 1, 0) OVER boundaries
+            AS difference_before
+    FROM books
+    WHERE engine_cached_hashes IS NOT NULL
+    WINDOW boundaries AS (PARTITION BY engine, epoch, pool ORDER BY seq)
+),
+allocations AS (
+    SELECT *
+    FROM reference_counts
+    WHERE kind = 'alloc'
+),
+handed_out AS (
+    -- The engine forgets the hashes of a block when it hands it out.
+    SELECT
+        allocations.engine,
+        allocations.epoch,
+        allocations.seq,
+        allocations.step,
+        allocations.pool,
+        allocations.block,
+        boundary.seq AS boundary_seq
+    FROM allocations
+    ASOF JOIN step_events AS boundary
+        ON
+            allocations.engine = boundary.engine
+            AND allocations.epoch = boundary.epoch
+            AND allocations.seq < boundary.seq
+),
+still_cached AS (
+    SELECT DISTINCT handed_out.*
+    FROM handed_out
+    JOIN hash_intervals USING (engine, epoch, pool, block)
+    WHERE
+        hash_intervals.start_seq < handed_out.seq
+        AND coalesce(hash_intervals.end_seq, 9223372036854775807) > handed_out.boundary_seq
+),
+forgotten AS (
+    -- The engine names a block here only when it had a hash to forget.
+    SELECT removal.engine, removal.seq, removal.step, removal.pool, removal.block
+    FROM block_events AS removal
+    ANTI JOIN hash_intervals
+        ON
+            removal.engine = hash_intervals.engine
+            AND removal.epoch = hash_intervals.epoch
+            AND removal.pool = hash_intervals.pool
+            AND removal.block = hash_intervals.block
+            AND removal.seq = hash_intervals.end_seq
+    WHERE removal.kind IN ('evict', 'cache_remove') AND removal.block IS NOT NULL
+),
+violations AS (
+    -- A difference goes on from its first boundary; only its changes are told.
+    SELECT
+        engine,
+        seq,
+        format(
+            'step {} ({}): pool {} has {} free blocks by replay, {} by the engine''s own counter',
+            step, boundary, pool, replayed_free_blocks, engine_free_blocks
+        ) AS sentence
+    FROM free_counts
+    WHERE difference <> 0 AND difference <> difference_before
+    UNION ALL
+    SELECT
+        engine,
+        seq,
+        format(
+            'step {} ({}): pool {} has {} prefix-cache entries by replay, {} in the engine''s map',
+            step, boundary, pool, replayed_cached_hashes, engine_cached_hashes
+        )
+    FROM cached_counts
+    WHERE difference <> 0 AND difference <> difference_before
+    UNION ALL
+    SELECT
+        engine,
+        seq,
+        format(
+            'step {}: block {} of pool {} was released {} times more than it was taken',
+            step, block, pool, -count_after
+        )
+    FROM reference_counts
+    WHERE count_after < 0 AND delta < 0
+    UNION ALL
+    SELECT
+        engine,
+        seq,
+        format(
+            'step {}: block {} of pool {} was handed out while {} references to it were held',
+            step, block, pool, count_after - delta
+        )
+    FROM allocations
+    WHERE count_after - delta > 0
+    UNION ALL
+    SELECT
+        engine,
+        seq,
+        format(
+            'step {}: block {} of pool {} was handed out and stayed in the prefix cache',
+            step, block, pool
+        )
+    FROM still_cached
+    UNION ALL
+    SELECT
+        engine,
+        seq,
+        format(
+            'step {}: block {} of pool {} left the prefix cache, in which replay does not have it',
+            step, block, pool
+        )
+    FROM forgotten
+    UNION ALL
+    SELECT
+        difference.engine,
+        difference.seq,
+        format(
+            'step {}: pool {}: {} {} differ between replay and the engine''s snapshot',
+            boundary.step, difference.pool, difference.differences, difference.what
+        )
+    FROM checkpoint_differences AS difference
+    JOIN snapshot_events AS boundary USING (engine, epoch, seq)
+)
+SELECT
+    'illegal' AS severity,
+    violations.engine,
+    violations.seq,
+    violations.sentence || engines.label || '.' AS sentence
+FROM violations
+JOIN engines USING (engine)
