@@ -8,9 +8,16 @@ from rich.table import Table
 from rich.text import Text
 
 from vstate.schemas.summary import ComponentSummary, EstimateSummary, Finding, Summary
+from vstate.schemas.vocabulary import Owner
 
 VERDICT_STYLES = {"clean": "bold green", "findings": "bold red", "incomplete": "bold yellow"}
 SEVERITY_STYLES = {"info": "cyan", "undercount": "yellow", "illegal": "red"}
+ESTIMATE_NAMES = {
+    ("naive", "life"): "naive, whole life",
+    ("stock", "prefill"): "vLLM's gate, prefill",
+    ("stock", "life"): "vLLM's gate, whole life",
+    ("vstate", "life"): "vstate, whole life",
+}
 KIBIBYTE = 1024
 BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -22,59 +29,88 @@ def render_summary(summary: Summary) -> RenderableType:
     if summary.dropped:
         parts.append(Text(f"{summary.dropped} rows were dropped while recording", style="yellow"))
     parts += [_finding(finding) for finding in summary.findings]
-    if summary.estimates:
-        parts.append(estimate_table(summary.estimates))
     if summary.components:
-        parts.append(component_table(summary.components))
+        parts.append(state_table(summary))
+    if summary.estimates:
+        parts.append(error_table(summary.estimates))
     return Group(*parts)
 
 
-def estimate_table(estimates: list[EstimateSummary]) -> Table:
-    """Return the estimates in blocks, both errors apart; in brackets, how many admissions erred.
+def state_table(summary: Summary) -> Table:
+    """Return what each estimate said and what the engine did, a row per group and state class.
 
-    It fits 80 columns, so what is the same for all rows has no column.
+    Groups that agree in all figures share a row. Blocks are those of the whole group: conv and
+    recurrent state share a page, so they are not told apart by class.
     """
-    pools = len({row.pool for row in estimates}) > 1
-    unknown = any(row.unknown_requests for row in estimates)
-    table = _table("Estimates against observed peaks, in blocks")
-    table.add_column("estimate", no_wrap=True)
-    place = "pool/group" if pools else "group"
-    admitted = ("admitted", "unknown") if unknown else ("admitted",)
-    for name in (place, *admitted, "estimated", "observed", "under", "over"):
+    table = _table("State per group: blocks summed over admissions, bytes when released (booked)")
+    for name in ("group", "state"):
+        table.add_column(name, no_wrap=True)
+    for name in ("naive", "gate", "vstate", "engine", "useful", "charged", "share"):
         table.add_column(name, justify="right", no_wrap=True)
-    for row in estimates:
-        table.add_row(
-            f"{row.source} {row.scope}",
-            f"{row.pool}/{row.group}" if pools else str(row.group),
-            str(row.requests),
-            *([str(row.unknown_requests)] if unknown else []),
-            str(row.estimated_blocks),
-            str(row.observed_peak_blocks),
-            _error(row.undercount_blocks, row.undercount_requests, "red"),
-            _error(row.overcount_blocks, row.overcount_requests, ""),
-        )
+    rows: dict[tuple[tuple[str, ...], ...], list[int]] = {}
+    for group in dict.fromkeys(component.group for component in summary.components):
+        rows.setdefault(_group_rows(summary, group), []).append(group)
+    for lines, groups in rows.items():
+        for number, line in enumerate(lines):
+            table.add_row(_span(groups) if number == 0 else "", *line)
     return table
 
 
-def component_table(components: list[ComponentSummary]) -> Table:
-    """Return useful, charged and planned bytes with the evidence they rest on.
+def _group_rows(summary: Summary, group: int) -> tuple[tuple[str, ...], ...]:
+    """Return the cells of a group's components; blocks stand in the first row only."""
+    by_source = {(e.source, e.scope): e for e in summary.estimates if e.group == group}
+    life = by_source.get(("vstate", "life"))
+    blocks = (
+        _estimated(by_source.get(("naive", "life"))),
+        _estimated(by_source.get(("stock", "prefill"))),
+        _estimated(life),
+        str(life.observed_peak_blocks) if life else "-",
+    )
+    members = [component for component in summary.components if component.group == group]
+    return tuple(
+        (
+            f"{component.owner} {component.state_class}" if component.owner != Owner.TARGET else component.state_class,
+            *(blocks if number == 0 else ("",) * len(blocks)),
+            readable_bytes(component.useful_bytes),
+            readable_bytes(component.charged_bytes),
+            _share(component),
+        )
+        for number, component in enumerate(members)
+    )
 
-    A component's id tells its group, owner and class.
-    """
-    table = _table("State when requests released it")
-    for name in ("component", "evidence"):
-        table.add_column(name, no_wrap=True)
-    for name in ("useful", "charged", "share", "planned"):
+
+def _estimated(estimate: EstimateSummary | None) -> str:
+    return "-" if estimate is None else str(estimate.estimated_blocks)
+
+
+def _share(component: ComponentSummary) -> str:
+    return f"{component.useful_bytes / component.charged_bytes:.1%}" if component.charged_bytes else "-"
+
+
+def _span(groups: list[int]) -> str:
+    """Return the numbers of the groups that a row stands for, ``0-2 each`` for several."""
+    if len(groups) == 1:
+        return str(groups[0])
+    joined = list(range(groups[0], groups[-1] + 1)) == groups
+    return (f"{groups[0]}-{groups[-1]}" if joined else ",".join(map(str, groups))) + " each"
+
+
+def error_table(estimates: list[EstimateSummary]) -> Table:
+    """Return how far each estimate was off, over all groups, both errors apart."""
+    table = _table("Estimates against what was held, in blocks (in brackets: how many erred)")
+    unknown = ("unknown",) if any(row.unknown_requests for row in estimates) else ()
+    table.add_column("estimate", no_wrap=True)
+    for name in ("said", "held", "under", "over", *unknown):
         table.add_column(name, justify="right", no_wrap=True)
-    for row in components:
-        share = f"{row.useful_bytes / row.charged_bytes:.1%}" if row.charged_bytes else "-"
+    for source, scope in dict.fromkeys((row.source, row.scope) for row in estimates):
+        rows = [row for row in estimates if (row.source, row.scope) == (source, scope)]
         table.add_row(
-            row.component,
-            row.evidence,
-            readable_bytes(row.useful_bytes),
-            readable_bytes(row.charged_bytes),
-            share,
-            readable_bytes(row.planned_bytes),
+            ESTIMATE_NAMES.get((source, scope), f"{source}, {scope}"),
+            str(sum(row.estimated_blocks for row in rows)),
+            str(sum(row.observed_peak_blocks for row in rows)),
+            _error(sum(r.undercount_blocks for r in rows), sum(r.undercount_requests for r in rows), "red"),
+            _error(sum(r.overcount_blocks for r in rows), sum(r.overcount_requests for r in rows), ""),
+            *(str(sum(row.unknown_requests for row in rows)) for _ in unknown),
         )
     return table
 
