@@ -65,18 +65,49 @@ class AdmissionHook:
             return self._allocate(request, *args, **kwargs)
         estimates: list[GroupEstimate] = []
         free: list[int] = []
+        hits: list[tuple[int, int]] = []
         try:
             free = [pool.free_block_queue.num_free_blocks for pool in self._context.pools]
             estimates = self._stock_estimate(request, *args, **kwargs)
+            # Only where the request is about to get in: one that waits comes by in every step.
+            if sum(new for new, _ in estimates) <= free[0]:
+                hits = self._group_hits(request, kwargs.get("num_new_computed_tokens", 0))
         except Exception as error:
             self._context.failed("allocate_slots", error)
         allocated = self._allocate(request, *args, **kwargs)
         try:
             if estimates:
                 self._record(request, estimates, free, admitted=allocated is not None)
+            if hits and allocated is not None:
+                self._record_hits(request, hits, kwargs.get("num_new_computed_tokens", 0))
         except Exception as error:
             self._context.failed("allocate_slots", error)
         return allocated
+
+    def _group_hits(self, request: Any, hit_tokens: int) -> list[tuple[int, int]]:
+        """Ask each group of a hybrid how far it alone reaches: (group, tokens).
+
+        vLLM notes the longest hit of any group where it is longer than the common one
+        (``Request.shared_prefix_boundary``); no group is asked beyond it, so that a long prompt
+        that nobody has costs nothing.
+        """
+        coordinator = self._manager.coordinator
+        if not hasattr(coordinator, "find_longest_cache_hit_per_group"):
+            return []
+        longest = max(request.shared_prefix_boundary, hit_tokens)
+        if longest == 0:
+            return []
+        if longest == hit_tokens:
+            return [(group, hit_tokens) for group in range(len(self._context.managers))]
+        _, lengths = coordinator.find_longest_cache_hit_per_group(request.block_hashes, longest)
+        return list(enumerate(lengths))
+
+    def _record_hits(self, request: Any, hits: list[tuple[int, int]], hit_tokens: int) -> None:
+        recorder, entry = self._recorder, self._recorder.entry(request.request_id)
+        longest = max(length for _, length in hits)
+        for group, length in hits:
+            cells = (recorder.step, entry.key, entry.attempt + 1, group, length, longest, hit_tokens)
+            recorder.row("prefix", *cells)
 
     def _stock_estimate(
         self,

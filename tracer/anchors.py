@@ -16,6 +16,7 @@ from vstate.schemas.manifests import AnchorState
 _POOL = "vllm.v1.core.block_pool"
 _MANAGERS = "vllm.v1.core.single_type_kv_cache_manager"
 _MANAGER = "vllm.v1.core.kv_cache_manager"
+_ENCODER = "vllm.v1.core.encoder_cache_manager"
 _SCHEDULER = "vllm.v1.core.sched.scheduler"
 _CORE = "vllm.v1.engine.core"
 
@@ -58,6 +59,11 @@ ANCHORS: tuple[Anchor, ...] = (
     Anchor(_SCHEDULER, "Scheduler.get_request_counts", (), hooked=False),
     Anchor(_MANAGER, "KVCacheManager.allocate_slots", ("request", "num_new_tokens", "num_new_computed_tokens")),
     Anchor(_MANAGER, "KVCacheManager.pop_blocks_for_free", ("request",)),
+    Anchor(_ENCODER, "EncoderCacheManager.allocate", ("request", "input_id")),
+    Anchor(_ENCODER, "EncoderCacheManager.check_and_update_cache", ("request", "input_id")),
+    Anchor(_ENCODER, "EncoderCacheManager.can_allocate", ("request", "input_id")),
+    Anchor(_ENCODER, "EncoderCacheManager.free_encoder_input", ("request", "input_id")),
+    Anchor(_ENCODER, "EncoderCacheManager.reset", ()),
     Anchor(_POOL, "BlockPool.get_new_blocks", ("num_blocks",)),
     Anchor(_POOL, "BlockPool.free_blocks", ("ordered_blocks",)),
     Anchor(_POOL, "BlockPool.touch", ("blocks",)),

@@ -13,6 +13,7 @@ from time import monotonic_ns
 from typing import Any
 
 from vstate.tracer.admission_hook import AdmissionHook
+from vstate.tracer.encoder_hooks import EncoderHooks
 from vstate.tracer.pool_hooks import PoolHooks
 from vstate.tracer.recorder import Recorder
 from vstate.tracer.request_hooks import RequestHooks
@@ -20,15 +21,16 @@ from vstate.tracer.step_hooks import StepHooks
 from vstate.tracer.wrapping import HookContext
 
 
-def install_hooks(scheduler: Any, recorder: Recorder) -> Callable[[], None]:
+def install_hooks(scheduler: Any, recorder: Recorder, secret: bytes) -> Callable[[], None]:
     """Hook ``scheduler`` and its pools, and take the snapshot the trace starts from.
 
     Returns:
         A function that takes a further snapshot; to be called on the scheduler's thread.
     """
-    context = HookContext(scheduler, recorder)
+    context = HookContext(scheduler, recorder, secret)
     for index in range(len(context.pools)):
         PoolHooks(context, index).install()
+    EncoderHooks(context).install()
     requests, admission = RequestHooks(context), AdmissionHook(context)
     requests.install()
     admission.install()

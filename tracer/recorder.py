@@ -114,6 +114,9 @@ class SnapshotRow(NamedTuple):
     request: tuple[int, int, int, int, int] = (NOT_APPLICABLE,) * 5
     free_blocks: int = NOT_APPLICABLE
     position: int = NOT_APPLICABLE
+    entry_embeds: int = NOT_APPLICABLE
+    free_embeds: int = NOT_APPLICABLE
+    media: int = 0
     blocks: Sequence[int] = ()
 
 
@@ -294,7 +297,8 @@ class Recorder:
 
     def snapshot_row(self, kind: SnapshotKind, row: SnapshotRow = NOTHING, raw: bytes = NO_HASH) -> None:
         """Write one row of a snapshot."""
-        cells = (row.lost_from_step, row.pool, row.group, row.key, *row.request, row.free_blocks, row.position, 0)
+        place = (row.lost_from_step, row.pool, row.group, row.key, *row.request, row.free_blocks, row.position)
+        cells = (*place, row.entry_embeds, row.free_embeds, row.media, 0)
         self.row("snapshot", self.step, kind, *cells, len(row.blocks), values=row.blocks, raw=raw)
 
 

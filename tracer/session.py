@@ -53,7 +53,7 @@ class EngineSession:
         )
         write_manifest(self.folder / PROCESS_FILE, self._manifest)
         self._writer.start()
-        self._snapshot = install_hooks(scheduler, self.recorder)
+        self._snapshot = install_hooks(scheduler, self.recorder, settings.secret)
         self._close_with_engine()
 
     def _want_segment(self) -> None:

@@ -8,21 +8,22 @@ from typing import Any
 from vstate.schemas.tables.snapshot import SnapshotKind
 from vstate.schemas.vocabulary import NOT_APPLICABLE, Holder
 from vstate.tracer.recorder import Recorder, SnapshotRow
-from vstate.tracer.wrapping import resident_ids
+from vstate.tracer.wrapping import HookContext, resident_ids
 
 
-def take_snapshot(recorder: Recorder, scheduler: Any, pools: list[Any]) -> None:
-    """Write holders, hashes, live requests and free counts of all pools.
+def take_snapshot(context: HookContext) -> None:
+    """Write holders, hashes, live requests, free counts of all pools, and the encoder cache.
 
     What references the request tables and the deferred frees do not explain is held by a
     connector or another part of the engine and is written as pinned.
     """
+    recorder, scheduler = context.recorder, context.scheduler
     recorder.repeat_names()
     recorder.snapshot_row(SnapshotKind.BEGIN, SnapshotRow(lost_from_step=recorder.lost_from_step))
-    held = [Counter[int]() for _ in pools]
-    _write_request_tables(recorder, scheduler, pools, held)
+    held = [Counter[int]() for _ in context.pools]
+    _write_request_tables(context, held)
     _write_deferred(recorder, scheduler, held)
-    for index, pool in enumerate(pools):
+    for index, pool in enumerate(context.pools):
         rest = [
             block.block_id
             for block in pool.blocks
@@ -34,6 +35,7 @@ def take_snapshot(recorder: Recorder, scheduler: Any, pools: list[Any]) -> None:
         _write_hashes(recorder, index, pool)
         free = pool.free_block_queue.num_free_blocks
         recorder.snapshot_row(SnapshotKind.POOL, SnapshotRow(pool=index, free_blocks=free))
+    _write_encoder(context)
     for request_id, request in scheduler.requests.items():
         entry = recorder.entry(request_id)
         lengths = (request.num_prompt_tokens, request.max_tokens, request.num_tokens, request.num_computed_tokens)
@@ -41,9 +43,10 @@ def take_snapshot(recorder: Recorder, scheduler: Any, pools: list[Any]) -> None:
     recorder.snapshot_row(SnapshotKind.END)
 
 
-def _write_request_tables(recorder: Recorder, scheduler: Any, pools: list[Any], held: list[Counter[int]]) -> None:
-    for manager in scheduler.kv_cache_manager.coordinator.single_type_managers:
-        index = pools.index(manager.block_pool)
+def _write_request_tables(context: HookContext, held: list[Counter[int]]) -> None:
+    recorder = context.recorder
+    for manager in context.managers:
+        index = context.pools.index(manager.block_pool)
         for request_id, blocks in manager.req_to_blocks.items():
             ids = resident_ids(blocks)
             if ids:
@@ -68,3 +71,16 @@ def _write_hashes(recorder: Recorder, index: int, pool: Any) -> None:
             position = block.block_hash_num_tokens if block.block_hash == key else NOT_APPLICABLE
             row = SnapshotRow(pool=index, group=group, position=position, blocks=(block.block_id,))
             recorder.snapshot_row(SnapshotKind.HASH, row, raw=key)
+
+
+def _write_encoder(context: HookContext) -> None:
+    cache, recorder = context.scheduler.encoder_cache_manager, context.recorder
+    if getattr(cache, "cache_size", 0) <= 0 or not hasattr(cache, "freed"):
+        return
+    size = SnapshotRow(entry_embeds=cache.cache_size, free_embeds=cache.num_free_slots)
+    recorder.snapshot_row(SnapshotKind.ENCODER, size)
+    for identity, users in cache.cached.items():
+        keys = [recorder.entry(request_id).key for request_id in users] or [NOT_APPLICABLE]
+        embeds, media = cache.num_embeds_by_hash[identity], context.keyed(identity)
+        for key in keys:
+            recorder.snapshot_row(SnapshotKind.ENCODER_ENTRY, SnapshotRow(key=key, entry_embeds=embeds, media=media))

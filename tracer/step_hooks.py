@@ -60,7 +60,7 @@ class StepHooks:
 
     def snapshot(self) -> None:
         """Write the engine's books whole."""
-        take_snapshot(self._recorder, self._scheduler, self._context.pools)
+        take_snapshot(self._context)
 
     def _record_schedule(self, output: Any) -> None:
         self._step_of_output[id(output)] = self._recorder.step

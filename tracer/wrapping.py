@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -33,14 +34,20 @@ class HookContext:
         pools: The distinct block pools; an index into them is a pool's number in the trace.
     """
 
-    def __init__(self, scheduler: Any, recorder: Recorder) -> None:
-        """Look everything up once."""
+    def __init__(self, scheduler: Any, recorder: Recorder, secret: bytes) -> None:
+        """Look everything up once; ``secret`` is the run's key for what must not be written as it is."""
+        self._secret = secret
         self.recorder = recorder
         self.scheduler = scheduler
         self.manager = scheduler.kv_cache_manager
         self.managers = self.manager.coordinator.single_type_managers
         self.pools = pools_from_scheduler(scheduler)
         self._told = False
+
+    def keyed(self, identity: str) -> int:
+        """Keyed hash of a media identity, 64 bits: clients choose identities, and content hashes tell content."""
+        digest = hashlib.blake2b(identity.encode(), key=self._secret, digest_size=8).digest()
+        return int.from_bytes(digest, "little", signed=True)
 
     def failed(self, where: str, error: BaseException) -> None:
         """Note a fault of the tracer's own: counted, told once, never raised."""

@@ -16,7 +16,6 @@ class NameKind(IntEnum):
     EXTERNAL = 1
     PARENT = 2
     REASON = 3
-    MEDIA = 4
 
 
 NAMES = Table(

@@ -1,4 +1,4 @@
-"""The table `prefix`: prefix-cache lookups."""
+"""The table `prefix`: which group could have served how much of a prompt."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from vstate.schemas.table import GROUP, REQUEST_KEY, SEQ, STEP, Column, Table
 
 PREFIX = Table(
     "prefix",
-    "One row per group and attempt of a model with several groups: how far the group alone would have hit.",
+    "One row per group at each admission of a model with several groups, where any group had a part of the prompt. The "
+    "groups whose `group_hit_tokens` is the least vetoed the rest. No group is asked beyond the longest hit of all.",
     (
         SEQ,
         STEP,
         REQUEST_KEY,
         Column("attempt", pa.int32(), "Number of the admission the lookup was for."),
         GROUP,
-        Column("group_hit_tokens", pa.int32(), "Tokens this group alone could have served."),
-        Column("hit_tokens", pa.int32(), "Tokens that all groups agreed on."),
+        Column("group_hit_tokens", pa.int32(), "Tokens this group alone could have served, up to the longest hit."),
+        Column("longest_hit_tokens", pa.int32(), "Longest hit of any group."),
+        Column("hit_tokens", pa.int32(), "Tokens that the engine took."),
     ),
-    written=False,
 )

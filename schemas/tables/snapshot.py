@@ -18,6 +18,8 @@ class SnapshotKind(IntEnum):
     HASH = 3
     REQUEST = 4
     END = 5
+    ENCODER = 6
+    ENCODER_ENTRY = 7
 
 
 SNAPSHOT = Table(
@@ -39,6 +41,13 @@ SNAPSHOT = Table(
         Column("computed_tokens", pa.int32(), "In `request`: tokens counted as computed."),
         Column("free_blocks", pa.int32(), "In `pool`: free blocks by the pool's own counter."),
         Column("position_tokens", pa.int32(), "In `hash`: tokens of the prefix the hash stands for."),
+        Column(
+            "entry_embeds", pa.int32(), "In `encoder_entry`: embeddings booked for it; in `encoder`: size of the cache."
+        ),
+        Column("free_embeds", pa.int32(), "In `encoder`: free embeddings of the cache."),
+        Column(
+            "media", pa.int64(), "In `encoder_entry`: keyed hash of the item; a row per request that uses it, or one."
+        ),
         Column("block_hash", pa.int64(), "In `hash`: keyed hash of the block hash."),
         BLOCKS,
     ),

@@ -7,6 +7,7 @@ import pytest
 
 from support.runs import CELLS, make_run, reconciled
 from vstate.schemas.tables.block import BlockKind
+from vstate.schemas.tables.request import RequestKind
 from vstate.schemas.tables.step import StepKind
 from vstate.schemas.vocabulary import ATTENTION_CLASSES
 from vstate.tracer.outcome import stream_batches
@@ -190,3 +191,21 @@ def test_the_pool_is_as_large_as_the_real_tensors(tmp_path):
         run = make_run(tmp_path / name, "--model", f"tiny/{name}", PYTHONPATH=str(tmp_path), PROBE=str(probe_file))
         measured[name] = (int(probe_file.read_text()), run.process.pools[0].total_bytes)
     assert all(real == planned > 0 for real, planned in measured.values()), measured
+
+
+def test_prefix_rows_agree_with_admissions_and_name_who_vetoed(run_of):
+    """On the convolution hybrid: attention keys outlive the state, so the state's groups veto."""
+    run = run_of(CELLS[2])
+    admissions = {
+        (row["request_key"], row["attempt"]): row["hit_tokens"]
+        for row in rows(run, "request")
+        if row["kind"] in (RequestKind.ADMIT, RequestKind.RESUME)
+    }
+    prefix = rows(run, "prefix")
+    assert all(admissions[row["request_key"], row["attempt"]] == row["hit_tokens"] for row in prefix)
+    hits = {place: hit for place, hit in admissions.items() if hit > 0}
+    assert hits.keys() <= {(row["request_key"], row["attempt"]) for row in prefix}
+    vetoes = [row for row in prefix if row["group_hit_tokens"] < row["longest_hit_tokens"]]
+    classes = {g.group: {c.state_class for c in g.components} for g in run.process.groups}
+    assert vetoes
+    assert all("conv" in classes[row["group"]] for row in vetoes)
