@@ -5,9 +5,9 @@ PY := $(VENV)/bin/python
 PYTEST := $(PY) -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format unit engine packaging docs clean
+.PHONY: help setup demo test lint format unit engine packaging versions docs clean
 
-# The engine tests need the machine for themselves, and a failed lint should stop the rest.
+# The engine tests take both cores, and a failed lint should stop the rest.
 .NOTPARALLEL:
 
 help:  ## Show this list
@@ -34,11 +34,14 @@ format: setup  ## Mend what ruff can, then format
 unit: setup  ## Tests that need no engine, in parallel
 	$(PYTEST) -n 2 tests/unit
 
-engine: setup  ## Tests that run the real vLLM, one at a time
-	$(PYTEST) tests/engine
+engine: setup  ## Tests that run the real vLLM, two files at a time
+	$(PYTEST) -n 2 --dist loadfile tests/engine
 
 packaging: setup  ## What is shipped, and which layer imports which
 	$(PYTEST) tests/packaging
+
+versions:  ## The replay tests against four minors of vLLM, 3.3 GB and some minutes each; writes docs/versions.md
+	@$(PYTHON) tools/versions.py
 
 docs: setup  ## Write docs/schema.md anew from the declarations
 	@mkdir -p docs

@@ -32,7 +32,7 @@ def bound_blocks(group: GroupManifest, settings: EngineSettings, prompt_tokens: 
     """
     tokens = _slot_tokens(settings, prompt_tokens, max_tokens)
     if group.state_mode:
-        blocks = _state_blocks(group, tokens)
+        blocks = _state_blocks(group, settings, tokens)
     elif group.window_tokens:
         blocks = _window_blocks(group, settings, tokens)
     else:
@@ -62,7 +62,7 @@ def _window_blocks(group: GroupManifest, settings: EngineSettings, tokens: int) 
     return min(ceil_blocks(tokens, group.block_tokens), ceil_blocks(span, group.block_tokens) + 1)
 
 
-def _state_blocks(group: GroupManifest, tokens: int) -> int:
+def _state_blocks(group: GroupManifest, settings: EngineSettings, tokens: int) -> int:
     """Slots of whole states.
 
     Mode ``none`` keeps one running state and one slot per draft token. Mode ``align`` holds the
@@ -70,5 +70,7 @@ def _state_blocks(group: GroupManifest, tokens: int) -> int:
     """
     if group.state_mode == "none":
         return 1 + group.speculative_blocks
-    boundaries = min(ceil_blocks(tokens, group.block_tokens), 2)
+    # States are let go on the processed-token basis: each further step in flight keeps one more.
+    steps_in_flight = ceil_blocks(settings.max_in_flight_tokens, settings.max_batched_tokens)
+    boundaries = min(ceil_blocks(tokens, group.block_tokens), 1 + steps_in_flight)
     return boundaries + group.speculative_blocks + group.checkpoint_blocks

@@ -42,6 +42,21 @@ def pools_from_scheduler(scheduler: Any) -> list[Any]:
     return list(dict.fromkeys([scheduler.kv_cache_manager.block_pool, *(m.block_pool for m in managers)]))
 
 
+def is_host_resident(tensor: Any) -> bool:
+    """Say whether a ``KVCacheTensor`` lies in host memory; where vLLM does not ask that, none does."""
+    return bool(getattr(tensor, "host_resident", False))
+
+
+def admission_cap_blocks(manager: Any) -> int:
+    """Return the most blocks vLLM's gate charges a request for, 0 for no limit.
+
+    Raises:
+        AttributeError: The manager has the attribute by neither of its names.
+    """
+    public = "max_admission_blocks_per_request"
+    return int(getattr(manager, public if hasattr(manager, public) else f"_{public}") or 0)
+
+
 def pool_manifests(scheduler: Any) -> tuple[PoolManifest, ...]:
     """Describe the pools.
 
@@ -52,7 +67,7 @@ def pool_manifests(scheduler: Any) -> tuple[PoolManifest, ...]:
     manifests = []
     for index, pool in enumerate(pools_from_scheduler(scheduler)):
         host = index > 0
-        sizes = [tensor.size for tensor in config.kv_cache_tensors if tensor.host_resident == host]
+        sizes = [tensor.size for tensor in config.kv_cache_tensors if is_host_resident(tensor) == host]
         total = max(sizes, default=0)
         manifests.append(
             PoolManifest(
@@ -100,7 +115,7 @@ def group_manifests(scheduler: Any, layers: dict[str, Any]) -> tuple[GroupManife
                 state_mode=getattr(spec, "mamba_cache_mode", ""),
                 speculative_blocks=getattr(spec, "num_speculative_blocks", 0),
                 checkpoint_blocks=getattr(spec, "num_prefill_checkpoint_blocks", 0),
-                admission_cap_blocks=manager.max_admission_blocks_per_request or 0,
+                admission_cap_blocks=admission_cap_blocks(manager),
                 draft=index in coordinator.eagle_group_ids,
                 prefix_cacheable=bool(group.kv_cache_spec.prefix_cacheable),
                 partial_hits=bool(coordinator.enable_partial_hash_hits) and manager.supports_fine_grained_hash_lookup,

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from vstate.reconcile.columns import cached_batch, cached_schema
-from vstate.reconcile.streams import EngineFolder, RunFolder, StreamFile, StreamReader
+from vstate.reconcile.streams import EngineFolder, RunFolder
 from vstate.schemas.errors import VstateError
 from vstate.schemas.manifests import (
     PRIVATE_FILE_MODE,
@@ -26,6 +26,7 @@ from vstate.schemas.manifests import (
     read_manifest,
     write_manifest,
 )
+from vstate.schemas.streams import StreamFile, StreamReader
 from vstate.schemas.tables import TABLES
 from vstate.schemas.vocabulary import SCHEMA_VERSION
 
@@ -97,7 +98,7 @@ class Cache:
 
     @property
     def truncated(self) -> bool:
-        """Whether a stream ends in half a batch."""
+        """Whether a stream was cut before its end."""
         return any(part.truncated for part in self.manifest.parts)
 
     @property

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from vstate.schemas.errors import VstateError
+from vstate.schemas.streams import code_indices
 from vstate.schemas.table import BLOCKS, Column, Table
 from vstate.schemas.tables.block import BLOCK
 
@@ -63,14 +63,8 @@ def _cached_field(column: Column) -> pa.Field:
 
 
 def _names(table: Table, column: str, codes: type[IntEnum], values: pa.Array) -> pa.Array:
-    known = list(codes)
-    indices = pc.index_in(values, value_set=pa.array([int(code) for code in known], values.type))
-    if indices.null_count:
-        strange = pc.min(values.filter(pc.is_null(indices))).as_py()
-        raise VstateError(
-            f"table {table.name} has {column} {strange}, which this vstate does not know; use the vstate that wrote it"
-        )
-    names = pa.array([code.name.lower() for code in known])
+    indices = code_indices(table.name, column, codes, values)
+    names = pa.array([code.name.lower() for code in codes])
     return pa.DictionaryArray.from_arrays(indices.cast(pa.int8()), names)
 
 

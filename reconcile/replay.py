@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,11 +20,11 @@ import pyarrow as pa
 
 from vstate.reconcile.cache import RECONCILE_FOLDER, Cache, Progress, no_progress, writing
 from vstate.reconcile.columns import cached_schema
-from vstate.reconcile.epochs import Checkpoint, Epoch, find_extent
+from vstate.reconcile.epochs import Checkpoint, Epoch, find_extent, find_holes
 from vstate.reconcile.streams import EngineFolder, RunFolder
 from vstate.schemas.errors import VstateError
 from vstate.schemas.tables import TABLES
-from vstate.schemas.tables.block import REFERENCE_DELTA
+from vstate.schemas.tables.block import BLOCK, REFERENCE_DELTA
 from vstate.schemas.vocabulary import Holder
 
 DUCKDB_SETTINGS = {
@@ -126,19 +127,32 @@ def _load(connection: Any, run: RunFolder, cache: Cache) -> None:
         "UNION ALL SELECT engine, seq, step FROM trace_estimate "
         "UNION ALL SELECT engine, seq, step FROM trace_step WHERE kind = 'scheduled'"
     )
-    numbers = " UNION ALL ".join(f"SELECT engine, seq FROM trace_{name}" for name in TABLES)
-    connection.execute(f"CREATE VIEW trace_numbers AS {numbers}")
-    _load_manifests(connection, run.engines)
+    # A call is one event, whatever number of blocks it names.
+    numbers = (
+        f"SELECT engine, seq FROM trace_{name}" + (" WHERE position = 0" if name == BLOCK.name else "")
+        for name in TABLES
+    )
+    connection.execute(f"CREATE VIEW trace_numbers AS {' UNION ALL '.join(numbers)}")
+    connection.execute("CREATE TABLE number_holes (engine INTEGER, after_seq BIGINT, next_seq BIGINT)")
+    _load_manifests(connection, run.engines, cache)
 
 
-def _load_manifests(connection: Any, engines: tuple[EngineFolder, ...]) -> None:
+def _load_manifests(connection: Any, engines: tuple[EngineFolder, ...], cache: Cache) -> None:
     integer, text = pa.int32(), pa.string()
     several = len(engines) > 1
     load_rows(
         connection,
         "engines",
-        pa.schema({"engine": integer, "label": text}),
-        [{"engine": e.engine, "label": f" (engine {e.manifest.engine_id})" if several else ""} for e in engines],
+        pa.schema({"engine": integer, "label": text, "process": text, "complete": pa.bool_()}),
+        [
+            {
+                "engine": e.engine,
+                "label": f" (engine {e.manifest.engine_id})" if several else "",
+                "process": e.path.name,
+                "complete": _complete(e, cache),
+            }
+            for e in engines
+        ],
     )
     load_rows(
         connection,
@@ -190,12 +204,14 @@ def _load_epochs(connection: Any, run: RunFolder, cache: Cache) -> tuple[str, ..
     epochs: list[Epoch] = []
     checkpoints: list[Checkpoint] = []
     gaps: list[str] = []
+    labels = _rank_labels(run.engines)
     for engine in run.engines:
         parts = cache.parts(engine.engine)
-        extent = find_extent(connection, engine.engine, parts, engine.wrote_everything)
+        find_holes(connection, engine.engine, parts)
+        extent = find_extent(connection, engine.engine, parts, _complete(engine, cache))
         epochs += extent.epochs
         checkpoints += extent.checkpoints
-        gaps += extent.gaps
+        gaps += [f"{labels[engine.engine]}{first}..{last}" for first, last in extent.gaps]
     number, flag = pa.int64(), pa.bool_()
     load_rows(
         connection,
@@ -220,3 +236,22 @@ def _load_epochs(connection: Any, run: RunFolder, cache: Cache) -> tuple[str, ..
         [vars(checkpoint) for checkpoint in checkpoints],
     )
     return tuple(gaps)
+
+
+def _complete(engine: EngineFolder, cache: Cache) -> bool:
+    """Whether everything that an engine recorded is known to be there."""
+    return engine.wrote_everything and not any(part.truncated for part in cache.parts(engine.engine))
+
+
+def _rank_labels(engines: tuple[EngineFolder, ...]) -> dict[int, str]:
+    """Return how to tell the engines of a run apart before a gap; a single one needs no label."""
+    if len(engines) == 1:
+        return {engines[0].engine: ""}
+    ranks = Counter(engine.manifest.data_parallel_rank for engine in engines)
+    labels = {}
+    for engine in engines:
+        rank = engine.manifest.data_parallel_rank
+        # An engine that was started again has the rank of the one before it.
+        again = f" (engine {engine.manifest.engine_id})" if ranks[rank] > 1 else ""
+        labels[engine.engine] = f"dp{rank}{again}: "
+    return labels

@@ -5,9 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter, ValidationError, model_validator
 
 from vstate.schemas.errors import VstateError
+
+MediaKind = Literal["image", "audio", "video"]
+MEDIA_SIZES: dict[MediaKind, tuple[str, ...]] = {
+    "image": ("width", "height"),
+    "audio": ("seconds",),
+    "video": ("width", "height", "frames"),
+}
+"""What says how large an item of a kind is."""
 
 
 class Length(BaseModel):
@@ -56,13 +64,64 @@ class Segment(BaseModel):
     length: Length
 
 
+class MediaItem(BaseModel):
+    """An image, a sound or a video made up from its name.
+
+    Items of one kind, name, size and seed are the same content everywhere; another name is
+    another content.
+
+    Attributes:
+        kind: What it is.
+        name: What its content is drawn from.
+        width: Pixels, of an image or a video.
+        height: Pixels, of an image or a video.
+        frames: Frames of a video.
+        seconds: Length of a sound.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: MediaKind
+    name: str
+    width: int | None = Field(default=None, ge=1, le=4096)
+    height: int | None = Field(default=None, ge=1, le=4096)
+    frames: int | None = Field(default=None, ge=1, le=1024)
+    seconds: float | None = Field(default=None, gt=0, le=600)
+
+    @model_validator(mode="after")
+    def _sized(self) -> MediaItem:
+        sizes = MEDIA_SIZES[self.kind]
+        given = {name for name in ("width", "height", "frames", "seconds") if getattr(self, name) is not None}
+        if given != set(sizes):
+            raise ValueError(f"the size of media of kind {self.kind} is {' and '.join(sizes)}")
+        return self
+
+
+class MediaSegment(BaseModel):
+    """A media item inside a prompt; the model decides how many tokens it takes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    media: MediaItem
+
+
+def _kind_of_segment(segment: object) -> str:
+    held = "media" in segment if isinstance(segment, dict) else isinstance(segment, MediaSegment)
+    return "media" if held else "text"
+
+
+PromptSegment = Annotated[
+    Annotated[Segment, Tag("text")] | Annotated[MediaSegment, Tag("media")], Discriminator(_kind_of_segment)
+]
+
+
 class WorkloadRequest(BaseModel):
     """One request.
 
     Attributes:
         id: External request id, unique in the workload.
         when: Its arrival.
-        prompt: Segments; a later request that begins with the same segments shares them.
+        prompt: Segments of text and media; a later request that begins with the same segments shares them.
         output: Output tokens; the request runs to exactly that length.
         priority: Lower runs first under the priority policy.
     """
@@ -72,7 +131,7 @@ class WorkloadRequest(BaseModel):
     kind: Literal["request"] = "request"
     id: str
     when: Trigger
-    prompt: tuple[Segment, ...] = Field(min_length=1)
+    prompt: tuple[PromptSegment, ...] = Field(min_length=1)
     output: Length
     priority: int = 0
 
@@ -117,10 +176,13 @@ def read_workload(path: Path) -> list[WorkloadRequest | WorkloadAbort]:
             continue
         try:
             parsed.append(parse_line(line))
-        except (ValidationError, ValueError) as error:
-            first = str(error).splitlines()
-            detail = first[-2].strip() if isinstance(error, ValidationError) and len(first) > 1 else first[0]
-            raise VstateError(f"{path}:{number}: not a workload line: {detail}") from error
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            message = first["msg"].removeprefix("Value error, ")
+            raise VstateError(f"{path}:{number}: not a workload line: {where}: {message}") from error
+        except ValueError as error:
+            raise VstateError(f"{path}:{number}: not a workload line: {error}") from error
     return check_workload(parsed, str(path))
 
 

@@ -14,7 +14,8 @@ from vstate.schemas.tables.request import RequestKind
 from vstate.schemas.vocabulary import NOT_APPLICABLE
 from vstate.tracer.recorder import RequestEntry
 from vstate.tracer.request_hooks import request_row
-from vstate.tracer.wrapping import HookContext, replace_method
+from vstate.tracer.versions import takes
+from vstate.tracer.wrapping import HookContext, is_on_instance
 
 REASON_BLOCKS = "not_enough_blocks"
 REASON_SAME_STEP = "prefix_written_in_this_step"
@@ -32,10 +33,13 @@ class AdmissionHook:
         self._recorder = context.recorder
         self._manager = context.manager
         self._allocate = context.manager.allocate_slots
+        # Somebody else's wrapper on the instance must be there again afterwards.
+        self._foreign = is_on_instance(context.manager, "allocate_slots")
         self._pool_of_group = [context.pools.index(manager.block_pool) for manager in context.managers]
         # A manager that cannot use a prefix written in the same step asks for more than there is
         # (``MambaManager.get_num_blocks_to_allocate``).
         self._sentinels = [manager.block_pool.num_gpu_blocks + 1 for manager in context.managers]
+        self._takes_prefill_end = [takes(m.get_num_blocks_to_allocate, "prefill_end") for m in context.managers]
         self._armed: Any = None
 
     def install(self) -> None:
@@ -48,7 +52,7 @@ class AdmissionHook:
             self._manager.allocate_slots = self._one_shot
             return hit
 
-        replace_method(self._context.scheduler, "_get_local_prefix_cache_hit", armed_lookup)
+        self._context.replace(self._context.scheduler, "_get_local_prefix_cache_hit", armed_lookup)
 
     def disarm(self) -> None:
         """Take the one-shot away; called at the end of each `schedule()`."""
@@ -56,7 +60,10 @@ class AdmissionHook:
             self._armed = None
             # Not through `__dict__`: CPython 3.11 to 3.13 would give the manager a real dict for good,
             # and every attribute that the hot `allocate_slots` reads would be slower from then on.
-            del self._manager.allocate_slots
+            if self._foreign:
+                self._manager.allocate_slots = self._allocate
+            else:
+                del self._manager.allocate_slots
 
     def _one_shot(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         expected = self._armed
@@ -68,9 +75,11 @@ class AdmissionHook:
         hits: list[tuple[int, int]] = []
         try:
             free = [pool.free_block_queue.num_free_blocks for pool in self._context.pools]
-            estimates = self._stock_estimate(request, *args, **kwargs)
+            entry = self._recorder.entry(request.request_id)
+            if free[0] >= entry.refused_blocks:
+                estimates = self._stock_estimate(request, *args, **kwargs)
             # Only where the request is about to get in: one that waits comes by in every step.
-            if sum(new for new, _ in estimates) <= free[0]:
+            if estimates and sum(new for new, _ in estimates) <= free[0]:
                 hits = self._group_hits(request, kwargs.get("num_new_computed_tokens", 0))
         except Exception as error:
             self._context.failed("allocate_slots", error)
@@ -140,9 +149,8 @@ class AdmissionHook:
             if type(single).__name__ == "CrossAttentionManager":
                 encoder_tokens = others.get("num_encoder_tokens", 0)
                 lengths = (encoder_tokens, [], 0, 0, encoder_tokens)
-            new = single.get_num_blocks_to_allocate(
-                request.request_id, *lengths, apply_admission_cap=True, prefill_end=prefill_end
-            )
+            end = {"prefill_end": prefill_end} if self._takes_prefill_end[group] else {}
+            new = single.get_num_blocks_to_allocate(request.request_id, *lengths, apply_admission_cap=True, **end)
             skipped = single.get_num_skipped_tokens(total) // single.block_size
             held = sum(block.ref_cnt > 0 and not block.is_null for block in hits[group][skipped:])
             estimates.append((new, held))
@@ -154,6 +162,8 @@ class AdmissionHook:
             self._record_estimates(entry, EstimateVerdict.ADMITTED, estimates, free)
             return
         deferred = any(new == most for (new, _), most in zip(estimates, self._sentinels, strict=True))
+        # The head of the queue comes by in every step; until there is more free there is nothing new to say.
+        entry.refused_blocks = 0 if deferred else sum(new for new, _ in estimates)
         reason = REASON_SAME_STEP if deferred else REASON_BLOCKS
         if reason in entry.refusals:
             return

@@ -30,12 +30,14 @@ class Anchor:
         path: Class and function name in the module.
         parameters: Parameters the hook uses, in their order, ``self`` left out.
         hooked: True where a wrapper replaces it, False where its frame or result is read.
+        optional: True where an engine may lack it; where it is there, its parameters must fit.
     """
 
     module: str
     path: str
     parameters: tuple[str, ...]
     hooked: bool = True
+    optional: bool = False
 
     @property
     def name(self) -> str:
@@ -46,10 +48,11 @@ class Anchor:
 ANCHORS: tuple[Anchor, ...] = (
     Anchor("vllm.config.scheduler", "SchedulerConfig.get_scheduler_cls", ()),
     Anchor(_CORE, "EngineCore.preprocess_add_request", ("request",)),
+    Anchor(_CORE, "EngineCore.shutdown", ()),
     Anchor(_SCHEDULER, "Scheduler.schedule", ()),
     Anchor(_SCHEDULER, "Scheduler.update_from_output", ("scheduler_output", "model_runner_output")),
     Anchor(_SCHEDULER, "Scheduler.add_request", ("request",)),
-    Anchor(_SCHEDULER, "Scheduler.shutdown", ()),
+    Anchor(_SCHEDULER, "Scheduler._update_request_as_session", ("session",)),
     Anchor(_SCHEDULER, "Scheduler._get_local_prefix_cache_hit", ("request",)),
     Anchor(_SCHEDULER, "Scheduler._preempt_request", ("request",)),
     Anchor(_SCHEDULER, "Scheduler._free_request", ("request",)),
@@ -71,8 +74,9 @@ ANCHORS: tuple[Anchor, ...] = (
     Anchor(_POOL, "BlockPool.cache_partial_block", ("request",)),
     Anchor(_POOL, "BlockPool._insert_block_hash", ("block_hash_with_group_id", "block", "num_tokens")),
     Anchor(_POOL, "BlockPool._remove_cached_block_hashes", ("block",)),
+    Anchor(_POOL, "BlockHashToBlockMap.contain", ("key", "block_id"), hooked=False),
     Anchor(_POOL, "BlockPool.move_block_hashes", ("src_block", "dst_block")),
-    Anchor(_POOL, "BlockPool.unpin_blocks", ("blocks",)),
+    Anchor(_POOL, "BlockPool.unpin_blocks", ("blocks",), optional=True),
     Anchor(_POOL, "BlockPool.reset_prefix_cache", ()),
     Anchor(_MANAGERS, "SingleTypeKVCacheManager._apply_cow", ("request_id", "block_idx", "source_block", "cow_block")),
     Anchor(
@@ -86,7 +90,6 @@ ANCHORS: tuple[Anchor, ...] = (
             "num_local_computed_tokens",
             "num_tokens_main_model",
             "apply_admission_cap",
-            "prefill_end",
         ),
         hooked=False,
     ),
@@ -113,7 +116,8 @@ def check_anchor(anchor: Anchor) -> AnchorState:
         for part in anchor.path.split("."):
             target = getattr(target, part)
     except (ImportError, AttributeError) as error:
-        return AnchorState(name=anchor.name, fits=False, found=f"absent: {error}")
+        missing = isinstance(error, AttributeError) and anchor.optional
+        return AnchorState(name=anchor.name, fits=missing, found=f"absent: {error}")
     function = getattr(target, WRAPPER_MARK, target)
     wrapped_by = getattr(function, "__module__", "") or ""
     foreign = "" if wrapped_by == anchor.module else wrapped_by

@@ -7,7 +7,7 @@ from typing import Any
 
 from vstate.schemas.tables.encoder import EncoderKind
 from vstate.schemas.vocabulary import NOT_APPLICABLE
-from vstate.tracer.wrapping import HookContext, replace_method
+from vstate.tracer.wrapping import HookContext
 
 _NO_ITEM = (NOT_APPLICABLE, NOT_APPLICABLE, NOT_APPLICABLE)
 
@@ -38,8 +38,8 @@ class EncoderHooks:
         original = getattr(self._cache, name)
         only_true = kind is EncoderKind.HIT
 
-        def traced(request: Any, input_id: int) -> Any:
-            result = original(request, input_id)
+        def traced(request: Any, input_id: int, *args: Any, **kwargs: Any) -> Any:
+            result = original(request, input_id, *args, **kwargs)
             try:
                 if result or not only_true:
                     self._item_row(int(kind), request, input_id)
@@ -47,7 +47,7 @@ class EncoderHooks:
                 self._context.failed(name, error)
             return result
 
-        replace_method(self._cache, name, traced)
+        self._context.replace(self._cache, name, traced)
 
     def _hook_eviction(self) -> None:
         cache, can_allocate = self._cache, self._cache.can_allocate
@@ -64,20 +64,20 @@ class EncoderHooks:
                 self._context.failed("can_allocate", error)
             return result
 
-        replace_method(cache, "can_allocate", traced_can_allocate)
+        self._context.replace(cache, "can_allocate", traced_can_allocate)
 
     def _hook_reset(self) -> None:
         reset = self._cache.reset
 
-        def traced_reset() -> Any:
-            result = reset()
+        def traced_reset(*args: Any, **kwargs: Any) -> Any:
+            result = reset(*args, **kwargs)
             try:
                 self._row(int(EncoderKind.RESET), NOT_APPLICABLE, "", _NO_ITEM, NOT_APPLICABLE)
             except Exception as error:
                 self._context.failed("reset", error)
             return result
 
-        replace_method(self._cache, "reset", traced_reset)
+        self._context.replace(self._cache, "reset", traced_reset)
 
     def _item_row(self, kind: int, request: Any, input_id: int) -> None:
         feature = request.mm_features[input_id]

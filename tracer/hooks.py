@@ -8,7 +8,6 @@ arguments.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from time import monotonic_ns
 from typing import Any
 
@@ -17,24 +16,38 @@ from vstate.tracer.encoder_hooks import EncoderHooks
 from vstate.tracer.pool_hooks import PoolHooks
 from vstate.tracer.recorder import Recorder
 from vstate.tracer.request_hooks import RequestHooks
+from vstate.tracer.snapshots import take_snapshot
 from vstate.tracer.step_hooks import StepHooks
 from vstate.tracer.wrapping import HookContext
 
 
-def install_hooks(scheduler: Any, recorder: Recorder, secret: bytes) -> Callable[[], None]:
-    """Hook ``scheduler`` and its pools, and take the snapshot the trace starts from.
+class EngineHooks:
+    """The hooks of one scheduler, its pools and its encoder cache."""
 
-    Returns:
-        A function that takes a further snapshot; to be called on the scheduler's thread.
-    """
-    context = HookContext(scheduler, recorder, secret)
-    for index in range(len(context.pools)):
-        PoolHooks(context, index).install()
-    EncoderHooks(context).install()
-    requests, admission = RequestHooks(context), AdmissionHook(context)
-    requests.install()
-    admission.install()
-    steps = StepHooks(context, requests, admission)
-    steps.install()
-    recorder.boundary(monotonic_ns(), steps.snapshot)
-    return steps.snapshot
+    def __init__(self, scheduler: Any, recorder: Recorder, secret: bytes) -> None:
+        """Prepare them; ``secret`` is the run's key for identities."""
+        self._context = HookContext(scheduler, recorder, secret)
+
+    def install(self) -> None:
+        """Put all hooks in place and take the snapshot the trace starts from.
+
+        Raises:
+            Exception: A hook does not fit; then none is left in place.
+        """
+        context = self._context
+        try:
+            for index in range(len(context.pools)):
+                PoolHooks(context, index).install()
+            EncoderHooks(context).install()
+            requests, admission = RequestHooks(context), AdmissionHook(context)
+            requests.install()
+            admission.install()
+            StepHooks(context, requests, admission).install()
+            context.recorder.boundary(monotonic_ns(), self.snapshot)
+        except BaseException:
+            context.undo()
+            raise
+
+    def snapshot(self) -> None:
+        """Write the engine's books whole; to be called on the scheduler's thread."""
+        take_snapshot(self._context)

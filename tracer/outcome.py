@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from vstate.schemas.manifests import EVENTS_FOLDER
+from vstate.schemas.streams import StreamFile, StreamReader, code_indices, stream_file, stream_files
+from vstate.schemas.tables import TABLES
 from vstate.schemas.tables.block import BlockKind
 from vstate.schemas.tables.request import RequestKind
 from vstate.schemas.vocabulary import Holder
@@ -27,29 +29,42 @@ _REQUEST_COUNTS = {
 
 
 def stream_batches(path: Path) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a stream, up to the last whole one of a stream that was cut."""
-    with pa.OSFile(str(path), "rb") as file:
-        try:
-            reader = pa.ipc.open_stream(file)
-        except pa.ArrowInvalid:
-            return
-        while True:
-            try:
-                yield reader.read_next_batch()
-            except (StopIteration, pa.ArrowInvalid, OSError):
-                return
+    """Yield the batches of a stream, up to the last whole one of a stream that was cut.
+
+    Raises:
+        VstateError: The file is no stream of its table in this schema version, or is damaged.
+    """
+    yield from checked_batches(stream_file(path))
+
+
+def checked_batches(stream: StreamFile) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a stream whose codes are all known.
+
+    Raises:
+        VstateError: The file is no stream of its table in this schema version, or is damaged.
+    """
+    coded = [(column.name, column.codes) for column in TABLES[stream.table].columns if column.codes is not None]
+    for batch in StreamReader(stream):
+        for name, codes in coded:
+            code_indices(stream.table, name, codes, batch[name])
+        yield batch
 
 
 def count_outcome(run: Path) -> dict[str, int]:
-    """Return how often each thing happened, by the names of `run.json`'s outcome."""
+    """Return how often each thing happened, by the names of `run.json`'s outcome.
+
+    Raises:
+        VstateError: A stream is not what it should be.
+    """
     counts: Counter[str] = Counter(dict.fromkeys(_REQUEST_COUNTS.values(), 0))
     counts.update(dict.fromkeys(("evictions", "prefix_hits", "prefix_hit_tokens", "copy_on_write", "resets"), 0))
-    for path in sorted((run / EVENTS_FOLDER).glob("*/request-*.arrows")):
-        for batch in stream_batches(path):
-            _count_requests(batch, counts)
-    for path in sorted((run / EVENTS_FOLDER).glob("*/block-*.arrows")):
-        for batch in stream_batches(path):
-            _count_blocks(batch, counts)
+    count = {"request": _count_requests, "block": _count_blocks}
+    events = run / EVENTS_FOLDER
+    for folder in sorted(events.iterdir()) if events.is_dir() else ():
+        for stream in stream_files(folder) if folder.is_dir() else ():
+            if stream.table in count:
+                for batch in checked_batches(stream):
+                    count[stream.table](batch, counts)
     return dict(sorted(counts.items()))
 
 

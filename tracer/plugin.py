@@ -19,10 +19,19 @@ LOGGER = logging.getLogger("vllm.vstate")
 
 
 def register() -> None:
-    """Arrange for each engine core of this process to be traced, where the environment asks for it."""
-    settings = trace_settings()
-    if settings is None:
-        return
+    """Arrange for each engine core of this process to be traced, where the environment asks for it.
+
+    Whatever goes wrong is one log line: vLLM calls this unguarded while it starts.
+    """
+    try:
+        settings = trace_settings()
+        if settings is not None:
+            _arrange(settings)
+    except Exception as error:
+        LOGGER.error("vstate: tracing is off: %s: %s", type(error).__name__, error)
+
+
+def _arrange(settings: TraceSettings) -> None:
     from vstate.tracer.anchors import WRAPPER_MARK, check_anchors, misfits
 
     anchors = check_anchors()
@@ -36,6 +45,7 @@ def register() -> None:
         return
     _replace(SchedulerConfig, "get_scheduler_cls", _traced_class(settings, anchors))
     _replace(EngineCore, "preprocess_add_request", _keep_external_id)
+    _replace(EngineCore, "shutdown", _close_first)
 
 
 def _replace(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]]) -> None:
@@ -75,7 +85,7 @@ def _start(scheduler: Any, settings: TraceSettings, anchors: tuple[AnchorState, 
     from vstate.tracer.session import EngineSession
 
     try:
-        EngineSession(scheduler, settings, anchors)
+        scheduler.vstate_session = EngineSession(scheduler, settings, anchors)
     except Exception as error:  # serving matters more than its trace
         LOGGER.error("vstate: tracing is off, it could not start: %s: %s", type(error).__name__, error)
 
@@ -92,3 +102,15 @@ def _keep_external_id(preprocess: Any) -> Callable[..., Any]:
         return result
 
     return traced_preprocess
+
+
+def _close_first(shutdown: Any) -> Callable[..., Any]:
+    """Close the trace before the workers are waited for: a front end kills a core that takes too long."""
+
+    def traced_shutdown(self: Any, *args: Any, **kwargs: Any) -> Any:
+        session = getattr(getattr(self, "scheduler", None), "vstate_session", None)
+        if session is not None:
+            session.close()
+        return shutdown(self, *args, **kwargs)
+
+    return traced_shutdown

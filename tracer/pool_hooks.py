@@ -9,7 +9,8 @@ from typing import Any
 from vstate.schemas.tables.block import BlockKind
 from vstate.schemas.vocabulary import NOT_APPLICABLE, Holder
 from vstate.tracer.attribution import holder_of
-from vstate.tracer.wrapping import HookContext, replace_method, resident_ids
+from vstate.tracer.versions import method_if_any
+from vstate.tracer.wrapping import HookContext, resident_ids
 
 # Plain numbers: looking a member up on its enum class costs more than recording it (CPython 3.11).
 _ALLOC, _FREE, _TOUCH, _PIN, _UNPIN = (
@@ -52,10 +53,10 @@ class PoolHooks:
         recorder, record, index, evicted = self._recorder, self._record, self._index, self._evicted
         get_new_blocks = self._pool.get_new_blocks
 
-        def traced_get_new_blocks(num_blocks: int) -> Any:
+        def traced_get_new_blocks(num_blocks: int, *args: Any, **kwargs: Any) -> Any:
             self._allocating = True
             try:
-                blocks = get_new_blocks(num_blocks)
+                blocks = get_new_blocks(num_blocks, *args, **kwargs)
             finally:
                 self._allocating = False
             try:
@@ -69,13 +70,13 @@ class PoolHooks:
                 self._failed("get_new_blocks", error)
             return blocks
 
-        replace_method(self._pool, "get_new_blocks", traced_get_new_blocks)
+        self._context.replace(self._pool, "get_new_blocks", traced_get_new_blocks)
 
     def _hook_free(self) -> None:
         recorder, record, index, pool = self._recorder, self._record, self._index, self._pool
         free_blocks, several = pool.free_blocks, len(self._context.pools) > 1
 
-        def traced_free_blocks(ordered_blocks: Iterable[Any]) -> Any:
+        def traced_free_blocks(ordered_blocks: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
             blocks = list(ordered_blocks)
             try:
                 # Blocks of another pool are passed on to it by vLLM and recorded there.
@@ -86,16 +87,16 @@ class PoolHooks:
                     record(_FREE, index, group, key, ids)
             except Exception as error:
                 self._failed("free_blocks", error)
-            return free_blocks(blocks)
+            return free_blocks(blocks, *args, **kwargs)
 
-        replace_method(pool, "free_blocks", traced_free_blocks)
+        self._context.replace(pool, "free_blocks", traced_free_blocks)
 
     def _hook_touch(self) -> None:
         recorder, record, index = self._recorder, self._record, self._index
         touch = self._pool.touch
 
-        def traced_touch(blocks: Any) -> Any:
-            result = touch(blocks)
+        def traced_touch(blocks: Any, *args: Any, **kwargs: Any) -> Any:
+            result = touch(blocks, *args, **kwargs)
             try:
                 ids = resident_ids(blocks)
                 if ids:
@@ -108,14 +109,14 @@ class PoolHooks:
                 self._failed("touch", error)
             return result
 
-        replace_method(self._pool, "touch", traced_touch)
+        self._context.replace(self._pool, "touch", traced_touch)
 
     def _hook_hashes(self) -> None:
         recorder, record, index, pool = self._recorder, self._record, self._index, self._pool
         remove_hashes, insert_hash = pool._remove_cached_block_hashes, pool._insert_block_hash
 
-        def traced_remove_hashes(block: Any) -> Any:
-            removed = remove_hashes(block)
+        def traced_remove_hashes(block: Any, *args: Any, **kwargs: Any) -> Any:
+            removed = remove_hashes(block, *args, **kwargs)
             try:
                 if removed and self._allocating:
                     self._evicted.append(block.block_id)
@@ -125,9 +126,14 @@ class PoolHooks:
                 self._failed("_remove_cached_block_hashes", error)
             return removed
 
-        def traced_insert_hash(block_hash_with_group_id: bytes, block: Any, num_tokens: int | None) -> Any:
-            known = block.block_hash == block_hash_with_group_id
-            result = insert_hash(block_hash_with_group_id, block, num_tokens)
+        def traced_insert_hash(
+            block_hash_with_group_id: bytes, block: Any, num_tokens: int | None, *args: Any, **kwargs: Any
+        ) -> Any:
+            # Only what changes the map is an event; a block that has no hash yet cannot be in it.
+            known = block.block_hash is not None and pool.cached_block_hash_to_block.contain(
+                block_hash_with_group_id, block.block_id
+            )
+            result = insert_hash(block_hash_with_group_id, block, num_tokens, *args, **kwargs)
             if known:
                 return result
             try:
@@ -140,10 +146,10 @@ class PoolHooks:
                 self._failed("_insert_block_hash", error)
             return result
 
-        replace_method(pool, "_remove_cached_block_hashes", traced_remove_hashes)
-        replace_method(pool, "_insert_block_hash", traced_insert_hash)
+        self._context.replace(pool, "_remove_cached_block_hashes", traced_remove_hashes)
+        self._context.replace(pool, "_insert_block_hash", traced_insert_hash)
         for name in ("cache_full_blocks", "cache_partial_block"):
-            replace_method(pool, name, self._for_request(getattr(pool, name)))
+            self._context.replace(pool, name, self._for_request(getattr(pool, name)))
 
     def _for_request(self, cache_blocks: Callable[..., Any]) -> Callable[..., Any]:
         """Remember whose blocks are being cached while vLLM inserts their hashes."""
@@ -161,8 +167,8 @@ class PoolHooks:
         recorder, record, index = self._recorder, self._record, self._index
         move = self._pool.move_block_hashes
 
-        def traced_move(src_block: Any, dst_block: Any) -> Any:
-            result = move(src_block, dst_block)
+        def traced_move(src_block: Any, dst_block: Any, *args: Any, **kwargs: Any) -> Any:
+            result = move(src_block, dst_block, *args, **kwargs)
             try:
                 source, copy = src_block.block_id, dst_block.block_id
                 key, group = holder_of(recorder, sys._getframe(1))
@@ -176,14 +182,16 @@ class PoolHooks:
                 self._failed("move_block_hashes", error)
             return result
 
-        replace_method(self._pool, "move_block_hashes", traced_move)
+        self._context.replace(self._pool, "move_block_hashes", traced_move)
 
     def _hook_copy_on_write(self, manager: Any) -> None:
         recorder, record, index = self._recorder, self._record, self._index
         group, apply = manager.kv_cache_group_id, manager._apply_cow
 
-        def traced_apply(request_id: str, block_idx: int, source_block: Any, cow_block: Any) -> Any:
-            result = apply(request_id, block_idx, source_block, cow_block)
+        def traced_apply(
+            request_id: str, block_idx: int, source_block: Any, cow_block: Any, *args: Any, **kwargs: Any
+        ) -> Any:
+            result = apply(request_id, block_idx, source_block, cow_block, *args, **kwargs)
             try:
                 key = recorder.entry(request_id).key
                 pair = [source_block.block_id, cow_block.block_id]
@@ -193,14 +201,14 @@ class PoolHooks:
                 self._failed("_apply_cow", error)
             return result
 
-        replace_method(manager, "_apply_cow", traced_apply)
+        self._context.replace(manager, "_apply_cow", traced_apply)
 
     def _hook_reset_and_unpin(self) -> None:
         recorder, record, index, pool = self._recorder, self._record, self._index, self._pool
-        reset, unpin = pool.reset_prefix_cache, pool.unpin_blocks
+        reset, unpin = pool.reset_prefix_cache, method_if_any(pool, "unpin_blocks")
 
-        def traced_reset() -> Any:
-            done = reset()
+        def traced_reset(*args: Any, **kwargs: Any) -> Any:
+            done = reset(*args, **kwargs)
             try:
                 if done:
                     record(_RESET, index, NOT_APPLICABLE, NOT_APPLICABLE, [])
@@ -219,5 +227,6 @@ class PoolHooks:
                 self._failed("unpin_blocks", error)
             return result
 
-        replace_method(pool, "reset_prefix_cache", traced_reset)
-        replace_method(pool, "unpin_blocks", traced_unpin)
+        self._context.replace(pool, "reset_prefix_cache", traced_reset)
+        if unpin:
+            self._context.replace(pool, "unpin_blocks", traced_unpin)

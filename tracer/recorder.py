@@ -26,8 +26,12 @@ CHUNK_BYTES = 256 * 1024
 """Rows of a chunk before it is handed over."""
 CHUNK_NS = 500_000_000
 """Age of a chunk before it is handed over, while the engine runs."""
-QUEUE_CHUNKS = 64
-"""Chunks that may wait for the writer; more are dropped and counted."""
+IDLE_NS = 100_000_000
+"""Age of a chunk before an engine that falls idle hands it over; else light traffic makes a chunk a request."""
+QUEUE_BYTES = 32 * 1024 * 1024
+"""Bytes that may wait for the writer; what comes on top is dropped and counted."""
+NAMES_LIMIT = 20_000
+"""Names kept for a writer that takes nothing; beyond it those of ended requests go."""
 HASH_BYTES = 32
 """Bytes of a block hash that are kept; vLLM's default hash is SHA-256."""
 NO_HASH = b""
@@ -81,6 +85,43 @@ class Chunk:
     starts_segment: bool
     rows: int
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes it takes while it waits, names estimated."""
+        return sum(len(part) for parts in self.tables.values() for part in parts) + 64 * len(self.names) + 64
+
+
+class ChunkQueue:
+    """What waits for the writer. Each of its two counters is written by one thread only, so it needs no lock."""
+
+    def __init__(self) -> None:
+        """Make an empty queue."""
+        self._chunks: deque[Chunk] = deque()
+        self._put_bytes = 0
+        self._taken_bytes = 0
+
+    def has_room(self, share: float = 1.0) -> bool:
+        """Say whether less than ``share`` of what may wait does."""
+        return self._put_bytes - self._taken_bytes < QUEUE_BYTES * share
+
+    def put(self, chunk: Chunk) -> None:
+        """Add a chunk; on the scheduler's thread."""
+        self._put_bytes += chunk.size_bytes
+        self._chunks.append(chunk)
+
+    def take(self) -> Chunk | None:
+        """Return the oldest chunk, None where there is none; on the writer's thread."""
+        try:
+            chunk = self._chunks.popleft()
+        except IndexError:
+            return None
+        self._taken_bytes += chunk.size_bytes
+        return chunk
+
+    def __len__(self) -> int:
+        """Return how many chunks wait."""
+        return len(self._chunks)
+
 
 @dataclass
 class RequestEntry:
@@ -91,13 +132,17 @@ class RequestEntry:
         external: The id its client knows it by, where known.
         parent: The internal id it was fanned out from, where it was.
         attempt: Admissions so far.
+        preempted: Whether its last admission ended by a preemption.
         refusals: Reasons already written for the attempt to come.
+        refused_blocks: Blocks the gate asked for when it last refused; 0 where it did not.
     """
 
     key: int
     external: str = ""
     parent: str = ""
     attempt: int = 0
+    preempted: bool = False
+    refused_blocks: int = 0
     refusals: set[str] = field(default_factory=set)
 
 
@@ -131,7 +176,7 @@ def cell_width(table: Table) -> int:
 class Recorder:
     """Collects rows of all tables in one order and hands them over in chunks."""
 
-    def __init__(self, queue: deque[Chunk], pools: int) -> None:
+    def __init__(self, queue: ChunkQueue, pools: int) -> None:
         """Record for an engine with ``pools`` block pools into ``queue``."""
         self.queue = queue
         self.pools = pools
@@ -230,11 +275,12 @@ class Recorder:
         """
         if self.snapshot_wanted or self.segment_wanted:
             self._begin_segment(snapshot)
-        if idle or now_ns >= self._next_flush_ns or len(self._buffers["block"].cells) >= CHUNK_BYTES:
+        due_ns = self._next_flush_ns - (max(CHUNK_NS - IDLE_NS, 0) if idle else 0)
+        if now_ns >= due_ns or len(self._buffers["block"].cells) >= CHUNK_BYTES:
             self.hand_over(now_ns)
 
     def _begin_segment(self, snapshot: Callable[[], None]) -> None:
-        if not self._has_room(QUEUE_CHUNKS // 2):
+        if not self._has_room(share=0.5):
             return
         self.hand_over(monotonic_ns())
         self._starts_segment = self.segment_wanted
@@ -245,8 +291,8 @@ class Recorder:
         if self.lost_chunks == lost:
             self.lost_from_step = NOT_APPLICABLE
 
-    def _has_room(self, chunks: int) -> bool:
-        return self.writer_alive and len(self.queue) < chunks
+    def _has_room(self, share: float = 1.0) -> bool:
+        return self.writer_alive and self.queue.has_room(share)
 
     def hand_over(self, now_ns: int) -> None:
         """Give everything recorded to the writer, or drop and count it where the writer is behind.
@@ -260,11 +306,11 @@ class Recorder:
         if not rows and not self._names:
             return
         after_loss = self.lost_from_step >= 0 and "snapshot" not in taken
-        if after_loss or not self._has_room(QUEUE_CHUNKS):
+        if after_loss or not self._has_room():
             self._drop(rows, first_step)
             return
         names, self._names = self._names, []
-        self.queue.append(Chunk(taken, names, self._starts_segment, rows))
+        self.queue.put(Chunk(taken, names, self._starts_segment, rows))
         self._starts_segment = False
 
     def _drop(self, rows: int, first_step: int) -> None:
@@ -277,6 +323,9 @@ class Recorder:
         self._starts_segment = False
         if not self.writer_alive:
             self._names.clear()
+        elif len(self._names) > NAMES_LIMIT:
+            live = {entry.key for entry in self.requests.values()}
+            self._names = [row for row in self._names if row[1] == NameKind.REASON or row[2] in live]
 
     def lose(self) -> None:
         """Note that an event could not be recorded: replay must start again from a snapshot.

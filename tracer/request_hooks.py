@@ -9,7 +9,10 @@ from vstate.schemas.tables.block import BlockKind
 from vstate.schemas.tables.request import RequestKind
 from vstate.schemas.vocabulary import NOT_APPLICABLE, Holder
 from vstate.tracer.recorder import Recorder
-from vstate.tracer.wrapping import HookContext, replace_method, resident_ids
+from vstate.tracer.wrapping import HookContext, ids_by_pool, resident_ids
+
+MOST_TOKENS = 2**31 - 1
+"""What a column of tokens holds; a client may ask for any number."""
 
 
 def request_row(
@@ -35,7 +38,7 @@ def request_row(
         entry.key,
         entry.attempt if attempt is None else attempt,
         request.num_prompt_tokens,
-        request.max_tokens,
+        min(request.max_tokens, MOST_TOKENS),
         request.num_tokens,
         request.num_computed_tokens - max(scheduled, 0),
         scheduled,
@@ -73,6 +76,7 @@ class RequestHooks:
     def install(self) -> None:
         """Put the hooks in place."""
         self._hook_arrival()
+        self._hook_session()
         self._hook_preemption()
         self._hook_end()
         self._hook_deferred_request()
@@ -82,24 +86,34 @@ class RequestHooks:
         recorder, scheduler = self._recorder, self._scheduler
         add = scheduler.add_request
 
-        def traced_add(request: Any) -> Any:
+        def traced_add(request: Any, *args: Any, **kwargs: Any) -> Any:
+            # An id that is there already belongs to a session: this is its next part, or its end.
             extends = request.request_id in scheduler.requests
-            result = add(request)
-            try:
-                if extends:
-                    # The session's own request carries the lengths that hold from now on.
-                    session = scheduler.requests.get(request.request_id, request)
-                    request_row(recorder, RequestKind.EXTEND, session)
-                else:
+            if not extends:
+                try:
                     external = getattr(request, "vstate_external_id", None) or ""
                     parent = parent_id(request.request_id, external)
                     recorder.new_request(request.request_id, external, parent)
                     request_row(recorder, RequestKind.ARRIVE, request)
+                except Exception as error:
+                    self._failed("add_request", error)
+            return add(request, *args, **kwargs)
+
+        self._context.replace(scheduler, "add_request", traced_add)
+
+    def _hook_session(self) -> None:
+        recorder, scheduler = self._recorder, self._scheduler
+        update = scheduler._update_request_as_session
+
+        def traced_update(session: Any, *args: Any, **kwargs: Any) -> Any:
+            result = update(session, *args, **kwargs)
+            try:
+                request_row(recorder, RequestKind.EXTEND, session)
             except Exception as error:
-                self._failed("add_request", error)
+                self._failed("_update_request_as_session", error)
             return result
 
-        replace_method(scheduler, "add_request", traced_add)
+        self._context.replace(scheduler, "_update_request_as_session", traced_update)
 
     def _hook_preemption(self) -> None:
         recorder, scheduler = self._recorder, self._scheduler
@@ -109,12 +123,14 @@ class RequestHooks:
             try:
                 self.prefilling.pop(request.request_id, None)
                 request_row(recorder, RequestKind.PREEMPT, request)
-                recorder.entry(request.request_id).refusals.clear()
+                entry = recorder.entry(request.request_id)
+                entry.preempted = True
+                entry.refusals.clear()
             except Exception as error:
                 self._failed("_preempt_request", error)
             return preempt(request, *args, **kwargs)
 
-        replace_method(scheduler, "_preempt_request", traced_preempt)
+        self._context.replace(scheduler, "_preempt_request", traced_preempt)
 
     def _hook_end(self) -> None:
         recorder, scheduler = self._recorder, self._scheduler
@@ -128,51 +144,70 @@ class RequestHooks:
                 request_row(recorder, kind, request, reason=recorder.reason(status.lower()))
             except Exception as error:
                 self._failed("_free_request", error)
-            return free(request, *args, **kwargs)
-
-        def traced_free_blocks(request: Any) -> Any:
+            result = free(request, *args, **kwargs)
             try:
-                return free_blocks(request)
+                if request.request_id in scheduler.requests:
+                    self._keep_for_connector(request)
+            except Exception as error:
+                self._failed("_free_request", error)
+            return result
+
+        def traced_free_blocks(request: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return free_blocks(request, *args, **kwargs)
             finally:
                 # Only now: what frees its blocks still needs its key, and a connector may put that off.
                 recorder.requests.pop(request.request_id, None)
 
-        replace_method(scheduler, "_free_request", traced_free)
-        replace_method(scheduler, "_free_blocks", traced_free_blocks)
+        self._context.replace(scheduler, "_free_request", traced_free)
+        self._context.replace(scheduler, "_free_blocks", traced_free_blocks)
+
+    def _keep_for_connector(self, request: Any) -> None:
+        """A connector still reads the blocks of a request that has ended: it holds them from now on."""
+        entry, record = self._recorder.entry(request.request_id), self._recorder.blocks
+        for manager, ids in self._resident(request.request_id):
+            pool = self._context.pools.index(manager.block_pool)
+            record(BlockKind.PIN, pool, NOT_APPLICABLE, Holder.PINNED, ids)
+            record(BlockKind.UNPIN, pool, manager.kv_cache_group_id, entry.key, ids)
+        # Who frees them later names the request.
+        entry.key = int(Holder.PINNED)
+
+    def _resident(self, request_id: str) -> list[tuple[Any, list[int]]]:
+        """Managers that hold blocks of a request, with the ids of those blocks."""
+        found = ((m, resident_ids(m.req_to_blocks.get(request_id, ()))) for m in self._context.managers)
+        return [(manager, ids) for manager, ids in found if ids]
 
     def _hook_deferred_request(self) -> None:
         context, recorder, record = self._context, self._recorder, self._recorder.blocks
         pop = context.manager.pop_blocks_for_free
 
-        def traced_pop(request: Any) -> Any:
+        def traced_pop(request: Any, *args: Any, **kwargs: Any) -> Any:
             try:
                 key = recorder.entry(request.request_id).key
-                for manager in context.managers:
-                    ids = resident_ids(manager.req_to_blocks.get(request.request_id, ()))
-                    if ids:
-                        pool = context.pools.index(manager.block_pool)
-                        record(BlockKind.PIN, pool, NOT_APPLICABLE, Holder.DEFERRED_FREE, ids)
-                        record(BlockKind.UNPIN, pool, manager.kv_cache_group_id, key, ids)
+                for manager, ids in self._resident(request.request_id):
+                    pool = context.pools.index(manager.block_pool)
+                    record(BlockKind.PIN, pool, NOT_APPLICABLE, Holder.DEFERRED_FREE, ids)
+                    record(BlockKind.UNPIN, pool, manager.kv_cache_group_id, key, ids)
             except Exception as error:
                 self._failed("pop_blocks_for_free", error)
-            return pop(request)
+            return pop(request, *args, **kwargs)
 
-        replace_method(context.manager, "pop_blocks_for_free", traced_pop)
+        self._context.replace(context.manager, "pop_blocks_for_free", traced_pop)
 
     def _hook_deferred_copies(self) -> None:
         scheduler, record = self._scheduler, self._recorder.blocks
         free_retained = scheduler._free_cow_retained_blocks
 
-        def traced_free_retained(blocks: Any, fence_seq: int) -> Any:
+        def traced_free_retained(blocks: Any, *args: Any, **kwargs: Any) -> Any:
             waiting = len(scheduler.deferred_frees)
-            result = free_retained(blocks, fence_seq)
+            result = free_retained(blocks, *args, **kwargs)
             try:
                 if len(scheduler.deferred_frees) > waiting:
-                    ids = resident_ids(blocks)
-                    record(BlockKind.PIN, 0, NOT_APPLICABLE, Holder.DEFERRED_FREE, ids)
-                    record(BlockKind.UNPIN, 0, NOT_APPLICABLE, Holder.COPY_ON_WRITE, ids)
+                    for pool, ids in ids_by_pool(self._context, blocks).items():
+                        record(BlockKind.PIN, pool, NOT_APPLICABLE, Holder.DEFERRED_FREE, ids)
+                        record(BlockKind.UNPIN, pool, NOT_APPLICABLE, Holder.COPY_ON_WRITE, ids)
             except Exception as error:
                 self._failed("_free_cow_retained_blocks", error)
             return result
 
-        replace_method(scheduler, "_free_cow_retained_blocks", traced_free_retained)
+        self._context.replace(scheduler, "_free_cow_retained_blocks", traced_free_retained)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import os
 import time
-from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,10 @@ from vstate.schemas.manifests import (
     ProcessManifest,
     write_manifest,
 )
-from vstate.tracer.hooks import install_hooks
-from vstate.tracer.recorder import Chunk, Recorder
+from vstate.tracer.hooks import EngineHooks
+from vstate.tracer.recorder import ChunkQueue, Recorder
 from vstate.tracer.settings import TraceSettings
-from vstate.tracer.wrapping import LOGGER, replace_method
+from vstate.tracer.wrapping import LOGGER
 from vstate.tracer.writer import Writer
 
 
@@ -35,13 +34,13 @@ class EngineSession:
 
         Raises:
             OSError: The folder of the process cannot be made.
+            Exception: A hook does not fit; then nothing is left in place.
         """
-        self._scheduler = scheduler
         self._closed = False
         start_ns = time.monotonic_ns()
         self._manifest = process_manifest(scheduler, anchors, start_ns)
         self.folder = make_process_folder(settings.run, self._manifest, start_ns)
-        queue: deque[Chunk] = deque()
+        queue = ChunkQueue()
         self.recorder = Recorder(queue, pools=len(self._manifest.pools))
         self._writer = Writer(
             self.folder,
@@ -53,8 +52,14 @@ class EngineSession:
         )
         write_manifest(self.folder / PROCESS_FILE, self._manifest)
         self._writer.start()
-        self._snapshot = install_hooks(scheduler, self.recorder, settings.secret)
-        self._close_with_engine()
+        self._hooks = EngineHooks(scheduler, self.recorder, settings.secret)
+        try:
+            self._hooks.install()
+        except BaseException:
+            self._writer.close()
+            raise
+        # A core's own shutdown closes the trace (see `plugin`); this is for one that is just dropped.
+        atexit.register(self.close)
 
     def _want_segment(self) -> None:
         self.recorder.segment_wanted = True
@@ -63,26 +68,17 @@ class EngineSession:
         self.recorder.writer_alive = False
         LOGGER.warning("vstate: writing the trace failed (%s); serving goes on without it", error)
 
-    def _close_with_engine(self) -> None:
-        shutdown = self._scheduler.shutdown
-
-        def traced_shutdown() -> Any:
-            self.close()
-            return shutdown()
-
-        replace_method(self._scheduler, "shutdown", traced_shutdown)
-        atexit.register(self.close)
-
     def close(self) -> None:
-        """Write what is left and the closing counts; further calls do nothing."""
-        if self._closed:
+        """Write what is left and the closing counts; further calls, and those of a forked child, do nothing."""
+        if self._closed or os.getpid() != self._manifest.pid:
             return
         self._closed = True
         atexit.unregister(self.close)
         try:
             # The last word is the engine's own tables whole: replay of everything must end there.
             self.recorder.snapshot_wanted = True
-            self.recorder.boundary(time.monotonic_ns(), self._snapshot, idle=True)
+            self.recorder.boundary(time.monotonic_ns(), self._hooks.snapshot)
+            self.recorder.hand_over(time.monotonic_ns())
             self._writer.close()
             counts = self._writer.counts(self.recorder.lost_chunks, self.recorder.lost_rows)
             closed = self._manifest.model_copy(update={"closing": counts})

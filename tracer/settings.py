@@ -16,6 +16,8 @@ TRACE_SECRET = "VSTATE_TRACE_SECRET"
 """Key of the run for hashes, in hex; handed down by environment and never written."""
 TRACE_MAX_DISK = "VSTATE_TRACE_MAX_DISK"
 """Bytes each process may keep on disk; the oldest segments go first."""
+SECRET_BYTES = 16
+"""Length of the run's key; SipHash takes no other."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,9 @@ def trace_settings() -> TraceSettings | None:
 
     The first process of a run decides its folder and its secret and puts both into the
     environment, so that its children write to the same run. Nothing is created here.
+
+    Raises:
+        ValueError: The secret in the environment is not one.
     """
     run, base = os.environ.get(TRACE_RUN), os.environ.get(TRACE_DIR)
     if not run and not base:
@@ -40,17 +45,19 @@ def trace_settings() -> TraceSettings | None:
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         run = str(Path(str(base)) / f"{stamp}-{secrets.token_hex(3)}")
         os.environ[TRACE_RUN] = run
-    secret = os.environ.setdefault(TRACE_SECRET, secrets.token_hex(16))
+    secret = bytes.fromhex(os.environ.setdefault(TRACE_SECRET, secrets.token_hex(SECRET_BYTES)))
+    if len(secret) != SECRET_BYTES:
+        raise ValueError(f"{TRACE_SECRET} must be {2 * SECRET_BYTES} hex digits")
     try:
         max_disk = int(os.environ.get(TRACE_MAX_DISK, "0"))
     except ValueError:
         max_disk = 0
-    return TraceSettings(Path(run), bytes.fromhex(secret), max_disk)
+    return TraceSettings(Path(run), secret, max_disk)
 
 
 def child_environment(run: Path, max_disk_bytes: int = 0) -> dict[str, str]:
     """Return what a launcher puts into the environment of the run it starts."""
-    values = {TRACE_RUN: str(run), TRACE_SECRET: secrets.token_hex(16)}
+    values = {TRACE_RUN: str(run), TRACE_SECRET: secrets.token_hex(SECRET_BYTES)}
     if max_disk_bytes:
         values[TRACE_MAX_DISK] = str(max_disk_bytes)
     return values

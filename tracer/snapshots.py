@@ -8,7 +8,8 @@ from typing import Any
 from vstate.schemas.tables.snapshot import SnapshotKind
 from vstate.schemas.vocabulary import NOT_APPLICABLE, Holder
 from vstate.tracer.recorder import Recorder, SnapshotRow
-from vstate.tracer.wrapping import HookContext, resident_ids
+from vstate.tracer.request_hooks import MOST_TOKENS
+from vstate.tracer.wrapping import HookContext, ids_by_pool, resident_ids
 
 
 def take_snapshot(context: HookContext) -> None:
@@ -22,7 +23,7 @@ def take_snapshot(context: HookContext) -> None:
     recorder.snapshot_row(SnapshotKind.BEGIN, SnapshotRow(lost_from_step=recorder.lost_from_step))
     held = [Counter[int]() for _ in context.pools]
     _write_request_tables(context, held)
-    _write_deferred(recorder, scheduler, held)
+    _write_deferred(context, held)
     for index, pool in enumerate(context.pools):
         rest = [
             block.block_id
@@ -38,7 +39,12 @@ def take_snapshot(context: HookContext) -> None:
     _write_encoder(context)
     for request_id, request in scheduler.requests.items():
         entry = recorder.entry(request_id)
-        lengths = (request.num_prompt_tokens, request.max_tokens, request.num_tokens, request.num_computed_tokens)
+        lengths = (
+            request.num_prompt_tokens,
+            min(request.max_tokens, MOST_TOKENS),
+            request.num_tokens,
+            request.num_computed_tokens,
+        )
         recorder.snapshot_row(SnapshotKind.REQUEST, SnapshotRow(key=entry.key, request=(entry.attempt, *lengths)))
     recorder.snapshot_row(SnapshotKind.END)
 
@@ -56,12 +62,12 @@ def _write_request_tables(context: HookContext, held: list[Counter[int]]) -> Non
                 recorder.snapshot_row(SnapshotKind.HOLDER, row)
 
 
-def _write_deferred(recorder: Recorder, scheduler: Any, held: list[Counter[int]]) -> None:
-    for _, blocks in scheduler.deferred_frees:
-        ids = resident_ids(blocks)
-        if ids:
-            held[0].update(ids)
-            recorder.snapshot_row(SnapshotKind.HOLDER, SnapshotRow(pool=0, key=Holder.DEFERRED_FREE, blocks=ids))
+def _write_deferred(context: HookContext, held: list[Counter[int]]) -> None:
+    for _, blocks in context.scheduler.deferred_frees:
+        for pool, ids in ids_by_pool(context, blocks).items():
+            held[pool].update(ids)
+            row = SnapshotRow(pool=pool, key=Holder.DEFERRED_FREE, blocks=ids)
+            context.recorder.snapshot_row(SnapshotKind.HOLDER, row)
 
 
 def _write_hashes(recorder: Recorder, index: int, pool: Any) -> None:

@@ -11,7 +11,7 @@ from vstate.schemas.vocabulary import NOT_APPLICABLE
 from vstate.tracer.admission_hook import AdmissionHook
 from vstate.tracer.request_hooks import RequestHooks, request_row
 from vstate.tracer.snapshots import take_snapshot
-from vstate.tracer.wrapping import HookContext, replace_method
+from vstate.tracer.wrapping import HookContext
 
 _SCHEDULED, _COMPLETED = int(StepKind.SCHEDULED), int(StepKind.COMPLETED)
 
@@ -30,7 +30,7 @@ class StepHooks:
 
     def install(self) -> None:
         """Put the hooks in place."""
-        recorder, scheduler, snapshot = self._recorder, self._scheduler, self.snapshot
+        recorder, scheduler = self._recorder, self._scheduler
         schedule, update = scheduler.schedule, scheduler.update_from_output
 
         def traced_schedule(*args: Any, **kwargs: Any) -> Any:
@@ -39,27 +39,33 @@ class StepHooks:
             try:
                 self._admission.disarm()
                 self._record_schedule(output)
-                now = self._step_row(_SCHEDULED, recorder.step, output.total_num_scheduled_tokens)
-                recorder.boundary(now, snapshot)
+                self._step_row(_SCHEDULED, recorder.step, output.total_num_scheduled_tokens)
             except Exception as error:
                 self._context.failed("schedule", error)
+            self._boundary(idle=False)
             return output
 
         def traced_update(scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
             result = update(scheduler_output, *args, **kwargs)
             try:
                 step = self._step_of_output.pop(id(scheduler_output), NOT_APPLICABLE)
-                now = self._step_row(_COMPLETED, step, 0)
-                recorder.boundary(now, snapshot, idle=not scheduler.requests)
+                self._step_row(_COMPLETED, step, 0)
             except Exception as error:
                 self._context.failed("update_from_output", error)
+            self._boundary(idle=not scheduler.requests)
             return result
 
-        replace_method(scheduler, "schedule", traced_schedule)
-        replace_method(scheduler, "update_from_output", traced_update)
+        self._context.replace(scheduler, "schedule", traced_schedule)
+        self._context.replace(scheduler, "update_from_output", traced_update)
 
-    def snapshot(self) -> None:
-        """Write the engine's books whole."""
+    def _boundary(self, *, idle: bool) -> None:
+        """Hand over what is due; apart from the rows, so that a fault in them does not pile them up."""
+        try:
+            self._recorder.boundary(monotonic_ns(), self._snapshot, idle=idle)
+        except Exception as error:
+            self._context.failed("boundary", error)
+
+    def _snapshot(self) -> None:
         take_snapshot(self._context)
 
     def _record_schedule(self, output: Any) -> None:
@@ -78,10 +84,15 @@ class StepHooks:
         for request_id, hit in admitted:
             request = self._scheduler.requests[request_id]
             entry = self._recorder.entry(request_id)
+            self._requests.prefilling[request_id] = request
+            entry.refusals.clear()
+            entry.refused_blocks = 0
+            if entry.attempt and not entry.preempted:
+                # The next turn of a session: it never let its blocks go, so nothing is admitted anew.
+                continue
             kind = RequestKind.RESUME if entry.attempt else RequestKind.ADMIT
             entry.attempt += 1
-            entry.refusals.clear()
-            self._requests.prefilling[request_id] = request
+            entry.preempted = False
             scheduled = output.num_scheduled_tokens[request_id]
             request_row(self._recorder, kind, request, scheduled=scheduled, hit=hit)
 
@@ -93,18 +104,17 @@ class StepHooks:
                 if request.num_computed_tokens >= request.num_tokens:
                     del self._requests.prefilling[request_id]
 
-    def _step_row(self, kind: int, step: int, scheduled_tokens: int) -> int:
+    def _step_row(self, kind: int, step: int, scheduled_tokens: int) -> None:
         scheduler, pools = self._scheduler, self._context.pools
         running, waiting = scheduler.get_request_counts()
         deferred = scheduler.deferred_frees
         books = [pool.free_block_queue.num_free_blocks for pool in pools]
         books += [len(pool.cached_block_hash_to_block) for pool in pools]
-        now = monotonic_ns()
         self._recorder.row(
             "step",
             step,
             kind,
-            now,
+            monotonic_ns(),
             running,
             waiting,
             sum(len(blocks) for _, blocks in deferred) if deferred else 0,
@@ -114,4 +124,3 @@ class StepHooks:
             len(pools),
             values=books,
         )
-        return now

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from vstate.schemas.table import Table
 from vstate.schemas.tables import TABLES
 from vstate.schemas.tables.block import BlockKind
 from vstate.schemas.tables.snapshot import SnapshotKind
-from vstate.tracer.recorder import HASH_BYTES, Chunk, cell_width
+from vstate.tracer.recorder import HASH_BYTES, Chunk, ChunkQueue, cell_width
 from vstate.tracer.siphash import siphash
 
 POLL_SECONDS = 0.25
@@ -109,7 +108,7 @@ class Writer:
     def __init__(
         self,
         folder: Path,
-        queue: deque[Chunk],
+        queue: ChunkQueue,
         secret: bytes,
         on_segment_full: Callable[[], None],
         on_failure: Callable[[str], None],
@@ -134,6 +133,7 @@ class Writer:
         self._segment = 0
         self._segment_began = 0.0
         self._segment_asked = False
+        self._snapshot_bytes = 0
         self._sinks: dict[str, tuple[pa.OSFile, pa.ipc.RecordBatchStreamWriter]] = {}
         self._segment_bytes: dict[int, int] = {}
         self._rows = dict.fromkeys(TABLES, 0)
@@ -165,9 +165,8 @@ class Writer:
         try:
             while True:
                 closing = self._closing
-                try:
-                    chunk = self._queue.popleft()
-                except IndexError:
+                chunk = self._queue.take()
+                if chunk is None:
                     if closing:
                         break
                     time.sleep(POLL_SECONDS)
@@ -185,7 +184,10 @@ class Writer:
             self._write_batch("names", self._name_batch(chunk.names))
         for name, parts in chunk.tables.items():
             self._write_batch(name, to_batch(TABLES[name], parts, self._secret))
-        full = self._segment_bytes[self._segment] >= self._segment_limit()
+        if chunk.starts_segment:
+            self._snapshot_bytes = self._segment_bytes[self._segment]
+        # A segment that its own snapshot fills would ask for the next one at once.
+        full = self._segment_bytes[self._segment] - self._snapshot_bytes >= self._segment_limit()
         old = time.monotonic() - self._segment_began >= SEGMENT_SECONDS
         if (full or old) and not self._segment_asked:
             self._segment_asked = True

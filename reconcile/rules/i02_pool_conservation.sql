@@ -4,7 +4,8 @@
 -- evidence: derived
 -- proves: Replaying every call from the last snapshot gives the engine's own free blocks and
 --   prefix-cache entries at each step boundary, no reference count falls below zero, no block is
---   handed out that is held or still cached, and later snapshots hold what replay holds.
+--   handed out that is held or still cached, no block keeps hashes that were moved, later snapshots
+--   hold what replay holds, and of a process that lost nothing no event is missing.
 -- reports: vllm#46283, vllm#47728, vllm#45357
 -- action: Run vstate doctor --probe on this engine. Where it passes, the engine's own books are
 --   wrong: keep the run and report it with the first step named; until then switch off what
@@ -72,6 +73,32 @@ forgotten AS (
             AND removal.seq = hash_intervals.end_seq
     WHERE removal.kind IN ('evict', 'cache_remove') AND removal.block IS NOT NULL
 ),
+not_moved AS (
+    -- Moving the hashes of a block leaves it none; another block carries the same ones from then on,
+    -- so that no count would tell.
+    SELECT move.engine, move.seq, move.step, move.pool, move.block
+    FROM block_events AS move
+    JOIN hash_intervals USING (engine, epoch, pool, block)
+    WHERE
+        move.kind = 'move'
+        AND move.position = 0
+        AND hash_intervals.start_seq < move.seq
+        AND coalesce(hash_intervals.end_seq, 9223372036854775807) > move.seq
+),
+missing AS (
+    -- All events of a process are numbered by one counter; one that says it lost none has no hole.
+    SELECT
+        number_holes.engine,
+        engines.process,
+        min(number_holes.after_seq) AS seq,
+        max(number_holes.next_seq) AS next_seq,
+        CAST(sum(number_holes.next_seq - number_holes.after_seq - 1) AS BIGINT) AS events
+    FROM number_holes
+    JOIN engines USING (engine)
+    ANTI JOIN (SELECT engine FROM trace_snapshot WHERE lost_from_step >= 0) AS told USING (engine)
+    WHERE engines.complete
+    GROUP BY number_holes.engine, engines.process
+),
 violations AS (
     -- A difference goes on from its first boundary; only its changes are told.
     SELECT
@@ -131,6 +158,21 @@ violations AS (
             step, block, pool
         )
     FROM forgotten
+    UNION ALL
+    SELECT
+        engine,
+        seq,
+        format('step {}: block {} of pool {} kept hashes that were moved to another block', step, block, pool)
+    FROM not_moved
+    UNION ALL
+    SELECT
+        engine,
+        seq,
+        format(
+            '{} events of process {} are missing between {} and {} though none was reported lost',
+            events, process, seq, next_seq
+        )
+    FROM missing
     UNION ALL
     SELECT
         difference.engine,

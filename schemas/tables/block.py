@@ -40,7 +40,8 @@ be free in between.
 
 BLOCK = Table(
     "block",
-    "One row per call that changes blocks, with all its blocks. Null blocks are left out.",
+    "One row per call that changes blocks, with all its blocks. Null blocks are left out. A `move` names source and "
+    "destination and follows the rows of the removals and inserts that it consists of.",
     (
         SEQ,
         STEP,

@@ -39,7 +39,11 @@ REQUEST = Table(
         Column("total_tokens", pa.int32(), "Prompt and output tokens known at this moment."),
         Column("computed_tokens", pa.int32(), "Tokens whose state the engine counts as computed."),
         Column("scheduled_tokens", pa.int32(), "Tokens scheduled for the request in this step; -1 where none."),
-        Column("hit_tokens", pa.int32(), "Prompt tokens taken from the prefix cache at admission; -1 elsewhere."),
+        Column(
+            "hit_tokens",
+            pa.int32(),
+            "Tokens taken from the prefix cache, or loaded by a connector, at admission; -1 elsewhere.",
+        ),
         Column("media_items", pa.int32(), "Media items of the request."),
         Column("reason", pa.int64(), "Key in `names` of the end or refusal reason; -1 where none."),
     ),

@@ -13,15 +13,38 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.engine)
 
 
+EVERY_BOUNDARY = """
+import vstate.tracer.recorder as recorder
+boundary = recorder.Recorder.boundary
+def with_snapshot(self, now_ns, snapshot, *, idle=False):
+    self.snapshot_wanted = True
+    boundary(self, now_ns, snapshot, idle=idle)
+recorder.Recorder.boundary = with_snapshot
+"""
+"""Takes the engine's own tables whole right after each `schedule()` and each `update_from_output()`.
+
+Reconcile compares every snapshot with its replay: references of each block by holder, the set of
+resident blocks of each request and group, and the hash map of each group.
+"""
+
+
 @pytest.fixture(scope="session")
-def run_of(tmp_path_factory):
-    """Give the run of a cell; it is made when it is first asked for."""
+def every_boundary(tmp_path_factory):
+    """Environment in which a run is checked against the engine's tables at every boundary."""
+    folder = tmp_path_factory.mktemp("every-boundary")
+    (folder / "sitecustomize.py").write_text(EVERY_BOUNDARY)
+    return {"PYTHONPATH": str(folder)}
+
+
+@pytest.fixture(scope="session")
+def run_of(tmp_path_factory, every_boundary):
+    """Give the run of a cell, checked at every boundary; it is made when it is first asked for."""
     made = {}
 
     def run(cell):
         if cell not in made:
             folder = tmp_path_factory.mktemp("runs") / "run"
-            made[cell] = make_run(folder, "--model", cell.model, *cell.options)
+            made[cell] = make_run(folder, "--model", cell.model, *cell.options, **every_boundary)
         return made[cell]
 
     return run

@@ -1,13 +1,16 @@
 """Replay of the trace against the real engine's own books."""
 
+import bisect
+import json
 import shutil
 
 import pyarrow as pa
 import pytest
 
-from support.runs import CELLS, make_run, reconciled
+from support.runs import CELLS, make_run, reconciled, vstate
 from vstate.schemas.tables.block import BlockKind
 from vstate.schemas.tables.request import RequestKind
+from vstate.schemas.tables.snapshot import SnapshotKind
 from vstate.schemas.tables.step import StepKind
 from vstate.schemas.vocabulary import ATTENTION_CLASSES
 from vstate.tracer.outcome import stream_batches
@@ -31,6 +34,66 @@ def test_replay_equals_the_engines_books_at_every_step(run):
     assert run.summary["dropped"] == 0
     assert run.summary["steps"] == sum(row["kind"] == StepKind.SCHEDULED for row in rows(run, "step"))
     assert run.summary["steps"] > 50
+
+
+def test_the_engines_tables_were_taken_at_every_boundary(run):
+    """What the test above rests on: each boundary's row is followed by a whole snapshot."""
+    boundaries = [row["seq"] for row in rows(run, "step")]
+    ends = [row["seq"] for row in rows(run, "snapshot") if row["kind"] == SnapshotKind.END]
+    following = [bisect.bisect_right(ends, seq) for seq in boundaries]
+    assert all(place < len(ends) for place in following)
+    assert len(set(following)) == len(boundaries), "two boundaries share a snapshot"
+    held = [row for row in rows(run, "snapshot") if row["kind"] == SnapshotKind.HOLDER]
+    assert len(held) > len(boundaries)
+
+
+def test_a_connector_that_loads_and_saves_blocks(tmp_path, every_boundary):
+    config = {
+        "kv_connector": "ExampleConnector",
+        "kv_role": "kv_both",
+        "kv_connector_extra_config": {"shared_storage_path": str(tmp_path / "storage")},
+    }
+    setting = f"kv_transfer_config={json.dumps(config)}"
+    run = make_run(tmp_path / "run", "--model", "tiny/qwen3", "--set", setting, **every_boundary)
+    assert any((tmp_path / "storage").iterdir())
+    assert illegal(run.summary) == []
+    assert run.summary["verdict"] == "clean"
+
+
+OUTPUTS = """
+import json, os, pathlib
+import vstate.tracer.engines.driver as driver
+drive = driver.drive
+def recording(engine, *arguments):
+    step, outputs = engine.step, {}
+    def recorded():
+        made = step()
+        outputs.update({o.request_id: list(o.outputs[0].token_ids) for o in made})
+        return made
+    engine.step = recorded
+    result = drive(engine, *arguments)
+    pathlib.Path(os.environ["OUTPUTS"]).write_text(json.dumps(outputs))
+    return result
+driver.drive = recording
+if os.environ["TRACED"] == "0":
+    import vstate.tracer.plugin as plugin
+    plugin.register = lambda: None
+"""
+
+
+@pytest.mark.parametrize("model", ["tiny/qwen3", "tiny/qwen3-next"])
+def test_tracing_changes_no_token(tmp_path, model):
+    (tmp_path / "sitecustomize.py").write_text(OUTPUTS)
+    outputs = {}
+    for traced in ("1", "0"):
+        file = tmp_path / f"{traced}.json"
+        environment = {"PYTHONPATH": str(tmp_path), "OUTPUTS": str(file), "TRACED": traced}
+        made = vstate("trace", "run", "--model", model, "--out", tmp_path / traced, **environment)
+        assert (made.returncode == 0) == (traced == "1"), made.stderr
+        outputs[traced] = json.loads(file.read_text())
+    assert len(outputs["1"]) > 20
+    assert sum(map(len, outputs["1"].values())) > 150
+    assert outputs["1"] == outputs["0"]
 
 
 def test_every_alloc_and_free_names_its_request_and_group(run):
@@ -84,11 +147,6 @@ def test_external_ids_are_the_clients(run):
     assert {"first", "again", "grow-0", "gives-up-waiting", "pair-b"} <= external
 
 
-def test_block_hashes_are_not_the_engines_own(run_of):
-    hashes = {row["block_hash"] for row in rows(run_of(CELLS[0]), "block") if row["kind"] == BlockKind.CACHE_INSERT}
-    assert len(hashes) > 10
-
-
 def canonical(run):
     """Events without what differs by nature: times, random id suffixes and keyed hashes."""
     names = {row["key"]: row["value"] for row in rows(run, "names") if row["kind"] == 1}
@@ -136,6 +194,9 @@ def test_one_dropped_event_of_a_real_run_is_caught(run_of, tmp_path, cell, kind)
 
     def without_the_middle_one(events):
         places = [number for number, event in enumerate(events) if event["kind"] == kind]
+        if kind == BlockKind.CACHE_REMOVE:
+            # A hash that comes back to the same block in the same step leaves nothing to notice.
+            places = [n for n in places if any(event["kind"] == BlockKind.MOVE for event in events[n : n + 4])]
         assert places, f"no {kind.name} in the run"
         del events[places[len(places) // 2]]
         return events

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vstate.schemas.manifests import PROCESS_FILE, ProcessManifest, read_manifest
+from vstate.tracer.outcome import stream_batches
 
 VSTATE = (sys.executable, "-m", "vstate.cli.main")
 
@@ -33,6 +34,29 @@ CELLS = (
     Cell("tiny/qwen3", ("--set", "scheduling_policy=priority")),
     Cell("tiny/qwen3", ("--set", "enable_prefix_caching=false")),
 )
+
+MODEL_CELLS = tuple(
+    Cell(f"tiny/{name}")
+    for name in (
+        "gpt-oss",
+        "mimo-v2",
+        "mimo-v2-mtp",
+        "nemotron-h",
+        "nemotron-h-nocache",
+        "qwen3-draft",
+        "qwen3-eagle3",
+        "qwen3-ngram",
+        "qwen3.5-mtp",
+        "qwen3.5-vl",
+        "qwen3.5-vl-mtp",
+        "lfm2-vl",
+        "gemma3-mm",
+        "mimo-omni",
+        "nemotron-omni",
+        "step-3.7",
+    )
+)
+"""One cell for each tiny model that is in no cell of `CELLS`."""
 
 
 def vstate(*arguments, **environment):
@@ -62,6 +86,14 @@ class Run:
     def process(self) -> ProcessManifest:
         (path,) = self.folder.glob(f"events/*/{PROCESS_FILE}")
         return read_manifest(path, ProcessManifest)
+
+    @property
+    def illegal(self):
+        return [finding for finding in self.summary["findings"] if finding["severity"] != "info"]
+
+    def rows(self, table):
+        files = sorted(self.folder.glob(f"events/*/{table}-*.arrows"))
+        return [row for path in files for batch in stream_batches(path) for row in batch.to_pylist()]
 
     def estimates(self, source, scope):
         return [e for e in self.summary["estimates"] if (e["source"], e["scope"]) == (source, scope)]

@@ -30,6 +30,7 @@ class Scenario:
     rotate_every: int = 0
     lose_at: int = 0
     drained: bool = True
+    snapshot_every: int = 0
 
 
 def run_scenario(scenario: Scenario) -> TinyEngine:
@@ -49,6 +50,9 @@ def run_scenario(scenario: Scenario) -> TinyEngine:
             engine.log.hand_over()
         if scenario.rotate_every and step % scenario.rotate_every == 0:
             engine.rotate()
+        if scenario.snapshot_every and step % scenario.snapshot_every == 0:
+            engine.log.hand_over()
+            engine.snapshot()
         if step == scenario.lose_at:
             engine.lose_chunk()
     if scenario.drained:

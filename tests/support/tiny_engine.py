@@ -7,10 +7,9 @@ drawn from a seeded generator.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from random import Random
 
-from support.tiny_pool import NONE, GroupSpec, TinyPool
+from support.tiny_pool import NONE, GroupSpec, TinyPool, TinyRequest
 from support.traces import TraceLog, group_manifest, process_manifest
 from vstate.schemas.manifests import ProcessManifest
 from vstate.schemas.tables.block import BlockKind
@@ -19,34 +18,6 @@ from vstate.schemas.tables.request import RequestKind
 from vstate.schemas.tables.snapshot import SnapshotKind
 from vstate.schemas.tables.step import StepKind
 from vstate.schemas.vocabulary import Holder
-
-
-@dataclass
-class TinyRequest:
-    key: int
-    family: int
-    prompt: int
-    output: int
-    computed: int = 0
-    produced: int = 0
-    attempt: int = 0
-    in_prefill: bool = True
-    tables: list[dict[int, int]] = field(default_factory=list)
-    hashed: set[tuple[int, int]] = field(default_factory=set)
-
-    @property
-    def total(self) -> int:
-        return self.prompt + self.produced
-
-    @property
-    def lengths(self) -> dict[str, int]:
-        return {
-            "attempt": self.attempt,
-            "prompt_tokens": self.prompt,
-            "max_tokens": self.output,
-            "total_tokens": self.total,
-            "computed_tokens": self.computed,
-        }
 
 
 class TinyEngine:
@@ -180,10 +151,10 @@ class TinyEngine:
             copies = [b for b in pool.references if pool.references[b] and b not in pool.hashes]
             if source is not None and copies:
                 keys = sorted(pool.hashes[source])
-                pool.record(BlockKind.MOVE, NONE, NONE, [source, copies[0]])
                 pool.evict([source], BlockKind.CACHE_REMOVE)
                 for block_hash, group in keys:
                     pool.insert(copies[0], block_hash, group, NONE, NONE)
+                pool.record(BlockKind.MOVE, NONE, NONE, [source, copies[0]])
                 return True
         return False
 

@@ -1,9 +1,9 @@
-"""The pieces of the tiny engine: groups and block pools that record every call."""
+"""The pieces of the tiny engine: groups, requests and block pools."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from support.traces import TraceLog
 from vstate.schemas.tables.block import BlockKind
@@ -29,6 +29,36 @@ class GroupSpec:
         if self.window_tokens:
             return range(max(0, computed - self.window_tokens + 1) // self.block_tokens, last)
         return range(last)
+
+
+@dataclass
+class TinyRequest:
+    """A request of the tiny engine."""
+
+    key: int
+    family: int
+    prompt: int
+    output: int
+    computed: int = 0
+    produced: int = 0
+    attempt: int = 0
+    in_prefill: bool = True
+    tables: list[dict[int, int]] = field(default_factory=list)
+    hashed: set[tuple[int, int]] = field(default_factory=set)
+
+    @property
+    def total(self) -> int:
+        return self.prompt + self.produced
+
+    @property
+    def lengths(self) -> dict[str, int]:
+        return {
+            "attempt": self.attempt,
+            "prompt_tokens": self.prompt,
+            "max_tokens": self.output,
+            "total_tokens": self.total,
+            "computed_tokens": self.computed,
+        }
 
 
 class TinyPool:

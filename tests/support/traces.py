@@ -245,6 +245,30 @@ def write_streams(process: Path, rows: Sequence[Row]) -> None:
                 stream.write_batch(record_batch([row.cells for row in in_chunk], schema))
 
 
+def renumbered(rows: Sequence[Row]) -> list[Row]:
+    """Number rows anew without holes, so that nothing but what they say tells of a missing one."""
+    places = {seq: place for place, seq in enumerate(sorted({row.seq for row in rows}), 1)}
+    return [row.changed(seq=places[row.seq]) for row in rows]
+
+
+def renumber_streams(process: Path) -> None:
+    """Number the rows of all streams of a process anew without holes."""
+    tables = {path: _stream_table(path) for path in process.glob("*.arrows")}
+    seqs = sorted({seq for table in tables.values() for seq in table["seq"].to_pylist()})
+    places = {seq: place for place, seq in enumerate(seqs, 1)}
+    for path, table in tables.items():
+        position = table.schema.get_field_index("seq")
+        numbers = pa.array([places[seq] for seq in table["seq"].to_pylist()], pa.int64())
+        changed = table.set_column(position, table.schema.field(position), numbers)
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema, options=OPTIONS) as stream:
+            stream.write_table(changed)
+
+
+def _stream_table(path: Path) -> pa.Table:
+    with pa.OSFile(str(path)) as source:
+        return pa.ipc.open_stream(source).read_all()
+
+
 def record_batch(cells: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
     columns = []
     for column in schema:
@@ -252,6 +276,23 @@ def record_batch(cells: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.Recor
         plain = [int(value) if isinstance(value, IntEnum) else value for value in values]
         columns.append(pa.array(plain, column.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def stream(run: Path, name: str) -> Path:
+    """A stream of a run with one process."""
+    (process,) = (run / EVENTS_FOLDER).iterdir()
+    return process / name
+
+
+def cut(path: Path, share: float) -> None:
+    """Leave only the first part of a stream."""
+    data = path.read_bytes() if path.exists() else b""
+    path.write_bytes(data[: int(len(data) * share)])
+
+
+def cut_bytes(path: Path, count: int) -> None:
+    """Take the last bytes of a stream away."""
+    path.write_bytes(path.read_bytes()[:-count])
 
 
 def serious(summary: Summary) -> list[Finding]:

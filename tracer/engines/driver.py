@@ -8,7 +8,7 @@ from typing import Any
 
 from vstate.schemas.errors import VstateError
 from vstate.schemas.workload import Trigger, WorkloadAbort, WorkloadRequest
-from vstate.tracer.workloads.tokens import TokenSource
+from vstate.tracer.workloads.prompts import PromptSource
 
 IDLE_STEPS = 10_000
 """Steps without an output after which a run is given up: the engine is stuck."""
@@ -30,8 +30,7 @@ class _Progress:
 def drive(
     engine: Any,
     lines: list[WorkloadRequest | WorkloadAbort],
-    tokens: TokenSource,
-    block_tokens: int,
+    prompts: PromptSource,
     max_model_len: int,
     told: Callable[[int, int], None],
 ) -> int:
@@ -40,8 +39,7 @@ def drive(
     Args:
         engine: vLLM's `LLMEngine`.
         lines: The workload.
-        tokens: Where prompts come from.
-        block_tokens: Unit of the workload's lengths.
+        prompts: Where prompts come from.
         max_model_len: Prompt and output must fit into it, in tokens.
         told: Called now and then with (requests ended, requests in all).
 
@@ -49,19 +47,28 @@ def drive(
         Engine steps made.
 
     Raises:
-        VstateError: A request cannot fit, or the engine makes no progress.
+        VstateError: A request cannot fit or holds media that the model does not take, or the
+            engine makes no progress.
     """
-    requests = {line.id: _sized(line, tokens, block_tokens, max_model_len) for line in lines if _is_request(line)}
+    requests = [line for line in lines if isinstance(line, WorkloadRequest)]
+    for request in requests:
+        _check_fit(request, len(prompts.token_ids(request)), prompts, max_model_len)
     progress, waiting, ended = _Progress(), list(lines), 0
     quiet = 0
     while waiting or engine.has_unfinished_requests():
         ready = [line for line in waiting if progress.met(line.when)]
         waiting = [line for line in waiting if line not in ready]
         for line in ready:
-            ended += _apply(engine, line, requests, progress)
+            if isinstance(line, WorkloadRequest):
+                _add(engine, line, prompts, max_model_len)
+            elif (line.id, "finish") not in progress.happened:
+                engine.abort_request([line.id])
+                progress.happened.add((line.id, "finish"))
+                ended += 1
         outputs = engine.step() if engine.has_unfinished_requests() else []
         progress.step += 1
-        quiet = 0 if outputs or ready else quiet + 1
+        # Waiting for a later arrival is no standstill.
+        quiet = 0 if outputs or ready or not engine.has_unfinished_requests() else quiet + 1
         if quiet > IDLE_STEPS:
             raise VstateError(f"no request made progress in {IDLE_STEPS} steps; see engine.log in the run")
         for output in outputs:
@@ -73,38 +80,22 @@ def drive(
     return progress.step
 
 
-def _is_request(line: WorkloadRequest | WorkloadAbort) -> bool:
-    return isinstance(line, WorkloadRequest)
-
-
-def _sized(line: Any, tokens: TokenSource, block_tokens: int, max_model_len: int) -> tuple[list[int], int]:
-    """Prompt tokens and output length of a request."""
-    prompt = tokens.prompt(line.prompt, block_tokens)
-    output = line.output.resolve(block_tokens)
-    if len(prompt) + output > max_model_len:
-        raise VstateError(
-            f"request {line.id!r} takes {len(prompt)} + {output} tokens, the model takes {max_model_len}; "
-            "shorten it or raise max_model_len with --set"
-        )
-    return prompt, output
-
-
-def _apply(
-    engine: Any,
-    line: WorkloadRequest | WorkloadAbort,
-    requests: dict[str, tuple[list[int], int]],
-    progress: _Progress,
-) -> int:
-    """Add or abort a request; returns how many requests ended by it."""
+def _add(engine: Any, request: WorkloadRequest, prompts: PromptSource, max_model_len: int) -> None:
+    """Give a request to the engine."""
     from vllm import SamplingParams
 
-    if isinstance(line, WorkloadAbort):
-        if (line.id, "finish") in progress.happened:
-            return 0
-        engine.abort_request([line.id])
-        progress.happened.add((line.id, "finish"))
-        return 1
-    prompt, output = requests[line.id]
+    (rendered,) = engine.renderer.render_cmpl([prompts.prompt(request)])
+    # Only now it is known how many tokens the media take.
+    _check_fit(request, len(rendered["prompt_token_ids"]), prompts, max_model_len)
+    output = prompts.output_tokens(request)
     parameters = SamplingParams(max_tokens=output, ignore_eos=True, temperature=0.0, detokenize=False)
-    engine.add_request(line.id, {"prompt_token_ids": prompt}, parameters, priority=line.priority)
-    return 0
+    engine.add_request(request.id, rendered, parameters, priority=request.priority)
+
+
+def _check_fit(request: WorkloadRequest, prompt_tokens: int, prompts: PromptSource, max_model_len: int) -> None:
+    output = prompts.output_tokens(request)
+    if prompt_tokens + output > max_model_len:
+        raise VstateError(
+            f"request {request.id!r} takes {prompt_tokens} + {output} tokens, the model takes {max_model_len}; "
+            "shorten it or raise max_model_len with --set"
+        )

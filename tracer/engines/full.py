@@ -15,7 +15,7 @@ from vstate.schemas.errors import VstateError
 from vstate.schemas.workload import parse_line
 from vstate.tracer.engines.driver import drive
 from vstate.tracer.engines.job import EngineJob, EngineMessage
-from vstate.tracer.workloads.tokens import TokenSource
+from vstate.tracer.workloads.prompts import PromptSource
 
 TOLD_EVERY = 0.02
 """Share of the requests between two progress messages."""
@@ -48,8 +48,9 @@ def run(job: EngineJob, tell: Any) -> None:
             last = ended / requests
             tell(EngineMessage(kind="running", ended=ended, requests=requests, block_tokens=block_tokens))
 
-    tokens = TokenSource(job.seed, config.model_config.get_vocab_size())
-    steps = drive(engine, lines, tokens, block_tokens, config.model_config.max_model_len, told)
+    vocabulary = job.text_vocabulary or config.model_config.get_vocab_size()
+    prompts = PromptSource(job.seed, vocabulary, job.placeholders, block_tokens)
+    steps = drive(engine, lines, prompts, config.model_config.max_model_len, told)
     engine.engine_core.shutdown()
     tell(EngineMessage(kind="done", steps=steps, block_tokens=block_tokens))
 

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
+from vstate.schemas.workload import MediaKind
+
 
 class EngineJob(BaseModel):
     """One run: the engine to start and the workload to put through it.
@@ -15,12 +17,16 @@ class EngineJob(BaseModel):
         arguments: Arguments of vLLM's `EngineArgs`.
         workload: Lines of the workload, as JSON.
         seed: Seed of prompts and weights.
+        placeholders: Token ids that stand for one media item of a kind.
+        text_vocabulary: Text tokens are below it; 0 for the whole vocabulary.
     """
 
     model: str
     arguments: dict[str, Any]
     workload: list[str]
     seed: int
+    placeholders: dict[MediaKind, tuple[int, ...]] = {}
+    text_vocabulary: int = 0
 
 
 class EngineMessage(BaseModel):

@@ -5,14 +5,15 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
-import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from vstate import __version__
@@ -20,20 +21,23 @@ from vstate.schemas.errors import VstateError
 from vstate.schemas.manifests import (
     EVENTS_FOLDER,
     PRIVATE_FILE_MODE,
-    PRIVATE_FOLDER_MODE,
     RUN_FILE,
     Machine,
     RunManifest,
     write_manifest,
 )
-from vstate.schemas.workload import WorkloadAbort, WorkloadRequest, read_workload
+from vstate.schemas.workload import MediaKind, WorkloadAbort, WorkloadRequest, read_workload
+from vstate.tracer.engines.folder import make_run_folder, remove_if_no_request
 from vstate.tracer.engines.job import EngineJob, EngineMessage
-from vstate.tracer.models.tiny import COMMON_ARGUMENTS, build, tiny_model
+from vstate.tracer.models.model import Media
+from vstate.tracer.models.tiny import build, engine_arguments, tiny_model
 from vstate.tracer.outcome import count_outcome
 from vstate.tracer.settings import child_environment
 from vstate.tracer.workloads.smoke import smoke
 
 ENGINE_LOG = "engine.log"
+GRACE_SECONDS = 10.0
+"""Time an engine has to end in order before it is killed."""
 CACHE_SPACE_GIB = "1"
 """Host memory of the KV cache on a CPU; a tiny model's pool is smaller than that."""
 
@@ -61,14 +65,36 @@ class RunRequest:
     max_disk_bytes: int = 0
 
 
-def load_workload(name: str) -> list[WorkloadRequest | WorkloadAbort]:
-    """Return a workload by its name or file.
+@dataclass(frozen=True)
+class ResolvedModel:
+    """A model that an engine can load.
+
+    Attributes:
+        location: Folder or id that vLLM loads.
+        arguments: Arguments of vLLM's `EngineArgs`.
+        shown_arguments: The same for the manifest, without scratch folders.
+        media: How the model takes media, as far as that is known.
+    """
+
+    location: str
+    arguments: dict[str, Any]
+    shown_arguments: dict[str, Any]
+    media: Media | None = None
+
+    @property
+    def media_kinds(self) -> tuple[MediaKind, ...]:
+        """Kinds of media that the model takes."""
+        return tuple(self.media.placeholders) if self.media else ()
+
+
+def load_workload(name: str, media: Sequence[MediaKind] = ()) -> list[WorkloadRequest | WorkloadAbort]:
+    """Return a workload by its name or file; ``smoke`` has media of these kinds.
 
     Raises:
         VstateError: There is no such workload.
     """
     if name == "smoke":
-        return smoke()
+        return smoke(media)
     path = Path(name)
     if not path.exists():
         raise VstateError(f"unknown workload {name}: give smoke or a JSONL file")
@@ -86,18 +112,20 @@ def run_engine(request: RunRequest, told: Callable[[EngineMessage], None]) -> Ru
         VstateError: The call cannot be carried out, or the engine failed. A run that never
             started leaves nothing behind; one that failed later keeps its trace and log.
     """
-    lines = load_workload(request.workload)
-    if importlib.util.find_spec("vllm") is None:
-        raise VstateError("vLLM is not installed; install it with: pip install 'vstate[cpu]' (or [cuda])")
     with tempfile.TemporaryDirectory(prefix="vstate-model-") as scratch:
-        model, arguments = _resolve_model(request, Path(scratch))
-        _make_run_folder(request.out)
-        manifest = _manifest(request, arguments)
+        model = _resolve_model(request, Path(scratch))
+        lines = load_workload(request.workload, model.media_kinds)
+        if importlib.util.find_spec("vllm") is None:
+            raise VstateError("vLLM is not installed; install it with: pip install 'vstate[cpu]' (or [cuda])")
+        make_run_folder(request.out)
+        manifest = _manifest(request, model.shown_arguments)
         job = EngineJob(
-            model=model,
-            arguments=arguments,
+            model=model.location,
+            arguments=model.arguments,
             workload=[line.model_dump_json() for line in lines],
             seed=request.seed,
+            placeholders=model.media.placeholders if model.media else {},
+            text_vocabulary=model.media.text_vocabulary if model.media else 0,
         )
         job_file = Path(scratch) / "job.json"
         job_file.write_text(job.model_dump_json(), encoding="utf-8")
@@ -105,18 +133,20 @@ def run_engine(request: RunRequest, told: Callable[[EngineMessage], None]) -> Ru
             write_manifest(request.out / RUN_FILE, manifest)
             last = _follow(request, job_file, told)
         except BaseException:
-            _remove_if_empty(request.out)
+            remove_if_no_request(request.out)
             raise
     if last.kind != "done":
-        kept = _remove_if_empty(request.out)
+        kept = remove_if_no_request(request.out)
         where = f"; the trace up to there and {ENGINE_LOG} are in {request.out}" if kept else ""
         raise VstateError(f"{last.error or 'the engine process ended without a word'}{where}")
+    if not any((request.out / EVENTS_FOLDER).glob("*/request-*.arrows")):
+        raise VstateError(f"the engine ran but left no trace; {request.out / ENGINE_LOG} says why")
     manifest = manifest.model_copy(update={"outcome": count_outcome(request.out)})
     write_manifest(request.out / RUN_FILE, manifest)
     return manifest
 
 
-def _resolve_model(request: RunRequest, scratch: Path) -> tuple[str, dict[str, Any]]:
+def _resolve_model(request: RunRequest, scratch: Path) -> ResolvedModel:
     kind, _, name = request.model.partition("/")
     if kind == "full" and name:
         raise VstateError(
@@ -124,34 +154,21 @@ def _resolve_model(request: RunRequest, scratch: Path) -> tuple[str, dict[str, A
         )
     if kind == "tiny" and name:
         tiny = tiny_model(name)
-        arguments = COMMON_ARGUMENTS | tiny.arguments
-        if request.workload == "smoke":
-            arguments["num_gpu_blocks_override"] = tiny.smoke_blocks
-        return str(build(tiny, scratch)), arguments | request.settings
+        pool = {"num_gpu_blocks_override": tiny.smoke_blocks} if request.workload == "smoke" else {}
+        settings = pool | request.settings
+        folder = build(tiny, scratch)
+        return ResolvedModel(
+            location=str(folder),
+            arguments=engine_arguments(tiny, folder, settings),
+            shown_arguments=engine_arguments(tiny, Path(request.model), settings),
+            media=tiny.media,
+        )
     path = Path(request.model)
     if path.is_dir() and not (path / "config.json").exists():
         raise VstateError(f"{path} holds no config.json, so it is not a model folder")
     if not path.exists() and (request.model.startswith((".", "/")) or request.model.count("/") != 1):
         raise VstateError(f"unknown model {request.model}: give tiny/NAME, a model folder, or a hub id")
-    return request.model, dict(request.settings)
-
-
-def _make_run_folder(out: Path) -> None:
-    if out.exists():
-        raise VstateError(f"{out} exists already; give another --out or remove it")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.mkdir(mode=PRIVATE_FOLDER_MODE)
-    except OSError as error:
-        raise VstateError(f"cannot make {out}: {error.strerror}; choose another --out") from error
-
-
-def _remove_if_empty(out: Path) -> bool:
-    """Remove a run that holds no events; returns whether it was kept."""
-    if any((out / EVENTS_FOLDER).glob("*/*.arrows")):
-        return True
-    shutil.rmtree(out, ignore_errors=True)
-    return False
+    return ResolvedModel(request.model, dict(request.settings), dict(request.settings))
 
 
 def _manifest(request: RunRequest, arguments: dict[str, Any]) -> RunManifest:
@@ -195,8 +212,17 @@ def _follow(request: RunRequest, job_file: Path, told: Callable[[EngineMessage],
     told(last)
     log = os.open(request.out / ENGINE_LOG, os.O_WRONLY | os.O_CREAT, PRIVATE_FILE_MODE)
     command = [sys.executable, "-m", "vstate.tracer.engines.full", str(job_file)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=_environment(request), encoding="utf-8")
+    # A session of its own: whatever it leaves behind (an engine core, workers) is ended with it.
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        env=_environment(request),
+        encoding="utf-8",
+        start_new_session=True,
+    )
     os.close(log)
+    before = signal.signal(signal.SIGTERM, _stop)
     try:
         assert process.stdout is not None
         for line in process.stdout:
@@ -204,9 +230,29 @@ def _follow(request: RunRequest, job_file: Path, told: Callable[[EngineMessage],
             told(last)
         process.wait()
     finally:
-        if process.poll() is None:
-            process.terminate()
-            process.wait()
+        signal.signal(signal.SIGTERM, before)
+        _end_session(process)
     if last.kind not in ("done", "failed"):
         return EngineMessage(kind="failed", error=f"the engine process ended with code {process.returncode}")
     return last
+
+
+def _stop(number: int, _: FrameType | None) -> None:
+    """End the launcher on a signal as on an error, so that nothing it started goes on."""
+    raise SystemExit(128 + number)
+
+
+def _end_session(process: subprocess.Popen[str]) -> None:
+    """End the engine process and all that it started."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+        except ProcessLookupError:
+            break
+        try:
+            process.wait(timeout=GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            continue
+        if number == signal.SIGTERM:
+            time.sleep(0.5)
+    process.wait()

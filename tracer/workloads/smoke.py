@@ -8,14 +8,18 @@ run's manifest.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from vstate.schemas.workload import (
     Length,
+    MediaKind,
     Segment,
     Trigger,
     WorkloadAbort,
     WorkloadRequest,
     check_workload,
 )
+from vstate.tracer.workloads.smoke_media import media_lines
 
 
 def _request(
@@ -29,8 +33,8 @@ def _request(
     return WorkloadRequest(id=name, when=when, prompt=segments, output=Length(tokens=output), priority=priority)
 
 
-def smoke() -> list[WorkloadRequest | WorkloadAbort]:
-    """Return the workload.
+def smoke(media: Sequence[MediaKind] = ()) -> list[WorkloadRequest | WorkloadAbort]:
+    """Return the workload, with media of these kinds at its end.
 
     - ``first``, ``again`` and ``longer`` share two blocks of a prefix, one after the other.
     - ``grow-*`` run together and all cross a block boundary while decoding: preemptions. The earlier
@@ -68,4 +72,5 @@ def smoke() -> list[WorkloadRequest | WorkloadAbort]:
         _request("pair-a", step(after="after-flood"), ("system", 2, 0), ("pair", 0.25, 1), output=4),
         _request("pair-b", step(after="after-flood"), ("system", 2, 0), ("pair", 0.25, 1), output=4),
     ]
+    lines += media_lines(media, after="pair-b")
     return check_workload(lines, "smoke")

@@ -1,12 +1,10 @@
-"""Turns the segments of a workload into token ids."""
+"""Turns the text segments of a workload into token ids."""
 
 from __future__ import annotations
 
 import zlib
 
 import numpy as np
-
-from vstate.schemas.workload import Segment
 
 FIRST_TOKEN = 16
 """Lower ids are left out: models use them for special tokens."""
@@ -29,7 +27,3 @@ class TokenSource:
         span = self._vocabulary - FIRST_TOKEN
         tokens: list[int] = (generator.random(length) * span + FIRST_TOKEN).astype(np.int64).tolist()
         return tokens
-
-    def prompt(self, segments: tuple[Segment, ...], block_tokens: int) -> list[int]:
-        """Return the tokens of a whole prompt."""
-        return [token for part in segments for token in self.segment(part.name, part.length.resolve(block_tokens))]

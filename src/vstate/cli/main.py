@@ -47,6 +47,9 @@ def main() -> None:
     except VstateError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(error.exit_code)
+    except PermissionError as error:
+        typer.echo(f"error: no permission for {error.filename}; give this user access or choose another path", err=True)
+        sys.exit(VstateError.exit_code)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,53 +18,63 @@ from vstate.schemas.manifests import (
     RunManifest,
     read_manifest,
 )
+from vstate.schemas.streams import reading, stream_files
 from vstate.schemas.tables import TABLES
-from vstate.tracer.outcome import count_outcome, stream_batches
+from vstate.tracer.outcome import checked_batches, count_outcome
 
 
 def process_folders(run: Path) -> list[Path]:
     """Folders of the run's processes.
 
     Raises:
-        VstateError: The folder is absent or no run.
+        VstateError: The folder is absent, may not be read, or is no run.
     """
-    if not run.is_dir():
-        raise VstateError(f"{run} is not a folder; give the folder that vstate trace run made")
-    folders = sorted(path.parent for path in (run / EVENTS_FOLDER).glob(f"*/{PROCESS_FILE}"))
+    events = run / EVENTS_FOLDER
+    with reading(run):
+        if not run.is_dir():
+            raise VstateError(f"{run} is not a folder; give the folder that vstate trace run made")
+        entries = sorted(events.iterdir()) if events.is_dir() else []
+        folders = [entry for entry in entries if (entry / PROCESS_FILE).is_file()]
     if not folders:
         raise VstateError(f"{run} holds no trace; give the folder that vstate trace run made")
     return folders
 
 
 def run_description(run: Path) -> dict[str, Any]:
-    """Everything `trace show` knows about a run, as JSON types."""
+    """Everything `trace show` knows about a run, as JSON types.
+
+    Raises:
+        VstateError: The folder may not be read, is no run, or holds what this version cannot read.
+    """
     processes = []
-    for folder in process_folders(run):
-        manifest = read_manifest(folder / PROCESS_FILE, ProcessManifest)
-        rows = {table: _rows(folder, table) for table in TABLES}
-        processes.append({"folder": folder.name, "rows": rows} | manifest.model_dump(mode="json"))
-    manifest_file = run / RUN_FILE
-    launched = read_manifest(manifest_file, RunManifest).model_dump(mode="json") if manifest_file.exists() else None
-    return {"run": launched, "processes": processes, "outcome": count_outcome(run)}
-
-
-def _rows(folder: Path, table: str) -> int:
-    return sum(batch.num_rows for path in folder.glob(f"{table}-*.arrows") for batch in stream_batches(path))
+    with reading(run):
+        for folder in process_folders(run):
+            manifest = read_manifest(folder / PROCESS_FILE, ProcessManifest)
+            rows = dict.fromkeys(TABLES, 0)
+            for stream in stream_files(folder):
+                rows[stream.table] += sum(batch.num_rows for batch in checked_batches(stream))
+            processes.append({"folder": folder.name, "rows": rows} | manifest.model_dump(mode="json"))
+        manifest_file = run / RUN_FILE
+        launched = read_manifest(manifest_file, RunManifest).model_dump(mode="json") if manifest_file.exists() else None
+        return {"run": launched, "processes": processes, "outcome": count_outcome(run)}
 
 
 def table_rows(run: Path, table: str, limit: int) -> list[dict[str, Any]]:
     """First rows of a table, codes by their names.
 
     Raises:
-        VstateError: There is no such table, or the folder is no run.
+        VstateError: There is no such table, or the folder may not be read, is no run, or holds what
+            this version cannot read.
     """
     if table not in TABLES:
         raise VstateError(f"unknown table {table}; there are {', '.join(TABLES)}")
     codes = {column.name: column.codes for column in TABLES[table].columns if column.codes}
     rows: list[dict[str, Any]] = []
-    for folder in process_folders(run):
-        for path in sorted(folder.glob(f"{table}-*.arrows")):
-            for batch in stream_batches(path):
+    with reading(run):
+        for folder in process_folders(run):
+            read_manifest(folder / PROCESS_FILE, ProcessManifest)
+            streams = (stream for stream in stream_files(folder) if stream.table == table)
+            for batch in chain.from_iterable(map(checked_batches, streams)):
                 for row in batch.slice(0, limit - len(rows)).to_pylist():
                     rows.append({k: codes[k](v).name.lower() if k in codes else v for k, v in row.items()})
                 if len(rows) >= limit:

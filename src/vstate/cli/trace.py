@@ -94,6 +94,24 @@ def run(
     typer.echo(f"{folder}: {happened}")
 
 
+@trace_app.command("serve", context_settings={"ignore_unknown_options": True})
+def serve(
+    arguments: Annotated[list[str], typer.Argument(metavar="-- ARGUMENTS", help="What vllm serve takes.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the run; must not exist. Default: runs/serve-TIME.")
+    ] = None,
+    max_disk: Annotated[int, typer.Option(min=0, metavar="MIB", help="Most the trace may take; 0 for no limit.")] = 0,
+) -> None:
+    """Run vLLM's OpenAI server and trace it: vstate trace serve --out DIR -- MODEL --port 8000."""
+    from vstate.tracer.engines.serve import serve as serve_traced
+
+    folder = out or Path("runs") / f"serve-{datetime.now(UTC).strftime('%Y%m%d-%H%M%S')}"
+    code = serve_traced(folder, arguments, max_disk * 1024 * 1024)
+    typer.echo(f"{folder}: the server ended with code {code}", err=True)
+    if code not in (0, -2, -15):
+        raise typer.Exit(1)
+
+
 @trace_app.command("show")
 def show(
     run: Annotated[Path, typer.Argument(help="Folder of a run.")],

@@ -1,13 +1,19 @@
 """The command line with wrong input: one line, exit code 2, nothing half-written."""
 
+import dataclasses
 import json
 import subprocess
 import sys
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from support.runs import vstate
+from support.small import one_request
+from support.traces import cut_bytes, process_manifest, stream, write_run, write_streams
 from vstate.cli.main import main
+from vstate.schemas.table import TABLE_KEY, VERSION_KEY
 
 
 @pytest.fixture
@@ -171,3 +177,79 @@ class TestFoldersThatAreNoRun:
 
 def test_an_unknown_table(command_line, tmp_path):
     assert "unknown table nothing" in one_line(command_line("trace", "show", tmp_path, "--table", "nothing"))
+
+
+def trace_with(tmp_path, name, content):
+    """A run of one request, of which one stream holds something else."""
+    run = write_run(tmp_path / "run", one_request(), process_manifest())
+    stream(run, name).write_bytes(content)
+    return run
+
+
+def foreign_stream(table, version=b"2"):
+    sink = pa.BufferOutputStream()
+    schema = pa.schema([("lunch", pa.int64())], {TABLE_KEY: table, VERSION_KEY: version})
+    with pa.ipc.new_stream(sink, schema) as written:
+        written.write_batch(pa.record_batch([pa.array([1])], schema=schema))
+    return sink.getvalue().to_pybytes()
+
+
+READERS = (("trace", "show"), ("trace", "show", "--table", "request"), ("reconcile",))
+
+
+@pytest.mark.parametrize("command", READERS, ids=" ".join)
+class TestStreamsThatCannotBeRead:
+    def test_foreign_columns(self, command_line, tmp_path, command):
+        run = trace_with(tmp_path, "request-0001.arrows", foreign_stream(b"request"))
+        assert "does not have the columns of table request" in one_line(command_line(*command, run))
+
+    def test_an_older_schema_version(self, command_line, tmp_path, command):
+        run = trace_with(tmp_path, "request-0001.arrows", foreign_stream(b"request", b"1"))
+        assert "has schema version 1, this vstate reads 2" in one_line(command_line(*command, run))
+
+    def test_garbage(self, command_line, tmp_path, command):
+        run = trace_with(tmp_path, "request-0001.arrows", b"lunch " * 50)
+        assert "request-0001.arrows is not an Arrow stream" in one_line(command_line(*command, run))
+
+    def test_an_unknown_code(self, command_line, tmp_path, command):
+        rows = [row.changed(kind=99) if row.table == "request" else row for row in one_request()]
+        run = write_run(tmp_path / "run", rows, process_manifest())
+        assert "table request has kind 99, which this vstate does not know" in one_line(command_line(*command, run))
+
+    def test_an_unknown_table(self, command_line, tmp_path, command):
+        run = trace_with(tmp_path, "lunch-0001.arrows", b"")
+        assert "lunch-0001.arrows names no table" in one_line(command_line(*command, run))
+
+    @pytest.mark.parametrize("method", ["stat", "iterdir"])
+    def test_a_folder_without_permission(self, command_line, tmp_path, command, method, monkeypatch):
+        run = write_run(tmp_path / "run", one_request(), process_manifest())
+        allowed = getattr(Path, method)
+
+        def guarded(path, **options):
+            if run in (path, *path.parents):
+                raise PermissionError(13, "Permission denied", str(path))
+            return allowed(path, **options)
+
+        monkeypatch.setattr(Path, method, guarded)
+        line = one_line(command_line(*command, run))
+        assert line.startswith(f"error: cannot read {run}")
+        assert "permission denied" in line
+
+
+def test_a_truncated_stream_is_shown_to_its_last_whole_batch(command_line, tmp_path):
+    rows = one_request()
+    more = [dataclasses.replace(row, chunk=1).changed(seq=row.seq + 100) for row in rows]
+    run = write_run(tmp_path / "run", rows, process_manifest(), closed=False)
+    process = stream(run, "process.json").parent
+    write_streams(process, [*rows, *more])
+    expected = sum(row.table == "request" for row in rows)
+    cut_bytes(process / "request-0001.arrows", 100)
+    shown = command_line("trace", "show", run, "--table", "request")
+    assert shown.returncode == 0
+    assert len(shown.stdout.splitlines()) == expected
+    described = json.loads(command_line("trace", "show", run, "--json").stdout)
+    assert described["processes"][0]["rows"]["request"] == expected
+    assert described["outcome"]["requests"] == 1
+    for emptied in (60, 0):
+        (process / "request-0001.arrows").write_bytes((process / "request-0001.arrows").read_bytes()[:emptied])
+        assert command_line("trace", "show", run, "--table", "request").stdout == ""

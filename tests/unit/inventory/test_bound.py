@@ -150,3 +150,10 @@ def test_naive_knows_attention_only():
     assert naive_blocks(group("sliding_kv", window_tokens=16), 100, 28) == 8
     assert naive_blocks(group("recurrent", state_mode="align"), 100, 28) == 0
     assert naive_blocks(group("conv", state_mode="none"), 100, 28) == 0
+
+
+def test_each_step_in_flight_keeps_one_more_state():
+    slots = group("recurrent", state_mode="align")
+    ahead = engine(max_in_flight_tokens=128)
+    assert bound_blocks(slots, ahead, 500, 5) == 3
+    assert bound_blocks(slots, ahead, 20, 5) == 2

@@ -10,9 +10,8 @@ import pytest
 from support.scenarios import Scenario, run_scenario
 from support.small import SmallTrace, one_request
 from support.tiny_engine import TinyEngine
-from support.traces import Row, process_manifest, serious, write_process, write_run
+from support.traces import Row, cut, process_manifest, renumbered, serious, stream, write_process, write_run
 from vstate.reconcile.job import reconcile_run
-from vstate.schemas.manifests import EVENTS_FOLDER
 from vstate.schemas.summary import Summary
 from vstate.schemas.tables.snapshot import SnapshotKind
 
@@ -158,6 +157,41 @@ def test_a_cut_file_before_later_segments(tmp_path: Path, rotated: TinyEngine) -
     assert last == 16
 
 
+def test_an_event_that_is_missing_from_a_whole_trace_is_a_finding(summarise: Summarise) -> None:
+    rows = one_request()
+    missing = [row for row in rows if row.table != "estimate" and row.seq not in (5, 6, 10)]
+    summary = summarise(missing, process_manifest())
+    (finding,) = serious(summary)
+    assert (finding.rule, finding.severity, finding.count, summary.verdict) == ("I2", "illegal", 1, "findings")
+    assert finding.sentence == (
+        "3 events of process engine-dp0-pp0-tp0-1-1 are missing between 4 and 11 though none was reported lost."
+    )
+    assert summary.gaps == ["1..1"]
+    assert [f.rule for f in serious(summarise(missing, process_manifest(), closed=False))] == []
+    assert [f.rule for f in serious(summarise(missing, process_manifest(), lost_rows=3))] == []
+
+
+def test_missing_events_are_told_once_per_process(tmp_path: Path) -> None:
+    for rank in range(3):
+        rows = [row for row in one_request() if not rank or row.table != "request"]
+        write_process(tmp_path, rows, process_manifest(started=rank, rank=rank))
+    (finding,) = serious(reconcile_run(tmp_path))
+    assert finding.count == 2
+    assert "process engine-dp1-pp0-tp0-1-1 are missing" in finding.sentence
+    assert "process engine-dp2-pp0-tp0-2-2 are missing" in finding.sentence
+
+
+@pytest.mark.parametrize(
+    ("ranks", "labels"),
+    [((0,), [""]), ((0, 1), ["dp0: ", "dp1: "]), ((0, 0), [f"dp0 (engine engine-{n}): " for n in (0, 1)])],
+)
+def test_a_gap_names_the_rank_of_its_engine(tmp_path: Path, ranks: tuple[int, ...], labels: list[str]) -> None:
+    for started, rank in enumerate(ranks):
+        process = write_process(tmp_path, one_request(), process_manifest(started=started, rank=rank))
+        cut(process / "step-0001.arrows", 0.4)
+    assert reconcile_run(tmp_path).gaps == [f"{label}1..1" for label in labels]
+
+
 def test_a_file_without_a_whole_schema_is_a_cut_one(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run", one_request(), process_manifest(), closed=False)
     cut(stream(path, "estimate-0001.arrows"), 0.0)
@@ -168,7 +202,7 @@ def test_a_file_without_a_whole_schema_is_a_cut_one(tmp_path: Path) -> None:
 
 
 def test_without_a_whole_snapshot_nothing_is_checked(summarise: Summarise) -> None:
-    rows = [row for row in one_request() if row.table != "snapshot"]
+    rows = renumbered([row for row in one_request() if row.table != "snapshot"])
     summary = summarise(rows, process_manifest())
     assert summary.gaps == ["1..1"]
     assert summary.verdict == "incomplete"
@@ -212,14 +246,3 @@ def test_a_request_that_never_ends_is_unknown(summarise: Summarise) -> None:
     summary = summarise(rows, process_manifest())
     assert summary.verdict == "clean"
     assert [e.unknown_requests for e in summary.estimates] == [1, 1]
-
-
-def stream(run: Path, name: str) -> Path:
-    (process,) = (run / EVENTS_FOLDER).iterdir()
-    return process / name
-
-
-def cut(path: Path, share: float) -> None:
-    """Leave only the first part of a stream."""
-    data = path.read_bytes() if path.exists() else b""
-    path.write_bytes(data[: int(len(data) * share)])

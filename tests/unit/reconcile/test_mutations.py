@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 from support.oracle import replay_by_hand
 from support.scenarios import Scenario, run_scenario
-from support.traces import Row, write_process
-from vstate.reconcile.cache import update_cache
+from support.traces import Row, renumber_streams, renumbered, write_process
+from vstate.reconcile.cache import RECONCILE_FOLDER, update_cache
+from vstate.reconcile.job import reconcile_run
 from vstate.reconcile.replay import replayed
 from vstate.reconcile.rules import read_rules
 from vstate.reconcile.streams import find_run
@@ -24,7 +26,12 @@ BOOKS = replay_by_hand(ROWS, ENGINE.manifest).books
 
 
 def without(index: int) -> list[Row]:
-    return ROWS[:index] + ROWS[index + 1 :]
+    """The trace less one event, numbered anew: it is the books that must tell."""
+    return renumbered(ROWS[:index] + ROWS[index + 1 :])
+
+
+def books_without(index: int) -> list[tuple[int, int]]:
+    return list(replay_by_hand(without(index), ENGINE.manifest).books.values())
 
 
 def events_of(kind: BlockKind) -> list[int]:
@@ -34,7 +41,7 @@ def events_of(kind: BlockKind) -> list[int]:
     """
     found = [i for i, r in enumerate(ROWS) if r.table == "block" and r.cells["kind"] == kind]
     if kind not in REFERENCE_DELTA:
-        found = [i for i in found if replay_by_hand(without(i), ENGINE.manifest).books != BOOKS]
+        found = [i for i in found if books_without(i) != list(BOOKS.values())]
     return found[:: max(1, len(found) // PER_KIND)][:PER_KIND]
 
 
@@ -69,8 +76,22 @@ def test_a_wrong_snapshot_is_caught(summarise: Callable[..., Summary]) -> None:
             if row.table == "snapshot" and row.segment == 3 and row.cells["kind"] == kind
         )
         del rows[index]
-        findings = summarise(rows, engine.manifest).findings
+        findings = summarise(renumbered(rows), engine.manifest).findings
         (finding,) = [finding for finding in findings if finding.severity == "illegal"]
         assert finding.rule == "I2"
         assert what in finding.sentence
         assert "step 20" in finding.sentence
+
+
+def test_streams_are_numbered_anew_like_rows(tmp_path: Path) -> None:
+    """What the engine tests do to the streams of a real run."""
+    index = events_of(BlockKind.ALLOC)[1]
+    holed = ROWS[:index] + ROWS[index + 1 :]
+    process = write_process(tmp_path, holed, ENGINE.manifest)
+    (finding,) = [finding for finding in reconcile_run(tmp_path).findings if finding.rule == "I2"]
+    assert "though none was reported lost" in finding.sentence
+    renumber_streams(process)
+    shutil.rmtree(tmp_path / RECONCILE_FOLDER)  # a stream of the same size is not read again
+    (finding,) = [finding for finding in reconcile_run(tmp_path).findings if finding.rule == "I2"]
+    assert "by replay" in finding.sentence
+    assert "though none was reported lost" not in finding.sentence

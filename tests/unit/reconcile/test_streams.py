@@ -12,10 +12,12 @@ import pytest
 from support.small import one_request
 from support.traces import process_manifest, record_batch, write_process, write_run
 from vstate.reconcile.job import reconcile_run
-from vstate.reconcile.streams import StreamFile, StreamReader, find_run
+from vstate.reconcile.streams import find_run
 from vstate.schemas.errors import VstateError
+from vstate.schemas.streams import StreamFile, StreamReader, stream_file
 from vstate.schemas.table import TABLE_KEY, VERSION_KEY
 from vstate.schemas.tables import TABLES
+from vstate.schemas.vocabulary import SCHEMA_VERSION
 
 MANIFEST = process_manifest()
 STEP_SCHEMA = TABLES["step"].schema()
@@ -104,8 +106,9 @@ def test_process_without_manifest(run: Path) -> None:
 
 def test_manifest_of_another_version(run: Path) -> None:
     path = process_folder(run) / "process.json"
-    path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 99'))
-    refused(run, "schema version 99", "use the vstate that wrote it")
+    path.write_text(path.read_text().replace(f'"schema_version": {SCHEMA_VERSION}', '"schema_version": 1'))
+    (path.parent / "lunch-0001.arrows").touch()
+    refused(run, f"has schema version 1, this vstate reads {SCHEMA_VERSION}", "use the vstate that wrote it")
 
 
 def test_manifest_is_a_folder(run: Path) -> None:
@@ -119,6 +122,29 @@ def test_stream_of_another_version(run: Path) -> None:
     schema = STEP_SCHEMA.with_metadata({TABLE_KEY: b"step", VERSION_KEY: b"7"})
     write_step_stream(process_folder(run) / "step-0001.arrows", schema)
     refused(run, "step-0001.arrows has schema version 7", "use the vstate that wrote it")
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_stream_of_the_first_version_is_told_as_such(run: Path, table: str) -> None:
+    schema = pa.schema([("seq", pa.int64())], {TABLE_KEY: table.encode(), VERSION_KEY: b"1"})
+    write_step_stream(process_folder(run) / f"{table}-0001.arrows", schema)
+    refused(run, f"has schema version 1, this vstate reads {SCHEMA_VERSION}", "use the vstate that wrote it")
+
+
+@pytest.mark.parametrize("cut_bytes", [1, 4, 7, 8, 100])
+def test_a_stream_without_its_end_is_a_truncated_one(run: Path, cut_bytes: int) -> None:
+    """The last eight bytes end a stream; without them nothing tells whether a batch followed."""
+    path = process_folder(run) / "block-0001.arrows"
+    data = path.read_bytes()
+    path.write_bytes(data[:-cut_bytes])
+    reader = StreamReader(stream_file(path))
+    rows = sum(batch.num_rows for batch in reader)
+    assert reader.truncated
+    assert (rows > 0) == (cut_bytes <= 8)
+    path.write_bytes(data)
+    whole = StreamReader(stream_file(path))
+    assert sum(batch.num_rows for batch in whole) > 0
+    assert not whole.truncated
 
 
 def test_stream_of_another_table(run: Path) -> None:

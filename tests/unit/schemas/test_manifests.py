@@ -4,6 +4,7 @@ import pytest
 
 from vstate.schemas.errors import VstateError
 from vstate.schemas.manifests import Machine, RunManifest, read_manifest, write_manifest
+from vstate.schemas.vocabulary import SCHEMA_VERSION
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def test_round_trip_keeps_everything_and_is_private(tmp_path, manifest):
         ("{", "is not JSON"),
         ("[]", "schema version None"),
         ('{"schema_version": 99}', "schema version 99"),
-        ('{"schema_version": 1}', "vstate_version"),
+        (f'{{"schema_version": {SCHEMA_VERSION}}}', "vstate_version"),
     ],
 )
 def test_bad_manifest_is_one_line_that_names_the_file(tmp_path, text, told):

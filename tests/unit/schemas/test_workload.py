@@ -4,9 +4,10 @@ from pathlib import Path
 import pytest
 
 from vstate.schemas.errors import VstateError
-from vstate.schemas.workload import Length, WorkloadAbort, WorkloadRequest, read_workload
+from vstate.schemas.workload import Length, MediaItem, WorkloadAbort, WorkloadRequest, read_workload
 from vstate.tracer.workloads.smoke import smoke
 
+IMAGE = {"kind": "image", "name": "cat", "width": 64, "height": 32}
 LINE = {
     "id": "a",
     "when": {"at_step": 0},
@@ -33,8 +34,9 @@ def test_a_line_without_kind_is_a_request_and_comments_are_skipped(tmp_path):
     assert isinstance(lines[1], WorkloadAbort)
 
 
-def test_smoke_survives_the_file_format(tmp_path):
-    lines = smoke()
+@pytest.mark.parametrize("media", [(), ("image", "audio", "video")])
+def test_smoke_survives_the_file_format(tmp_path, media):
+    lines = smoke(media)
     assert read_workload(write(tmp_path, *(line.model_dump_json() for line in lines))) == lines
 
 
@@ -50,6 +52,12 @@ def test_smoke_survives_the_file_format(tmp_path):
         ([{**LINE, "when": {"after": "nobody"}}], "unknown request 'nobody'"),
         ([LINE, {"kind": "abort", "id": "b", "when": {"at_step": 1}}], "unknown request 'b'"),
         ([], "holds no request"),
+        ([{**LINE, "prompt": [{"media": {**IMAGE, "width": None}}]}], "kind image is width and height"),
+        ([{**LINE, "prompt": [{"media": {**IMAGE, "frames": 2}}]}], "kind image is width and height"),
+        ([{**LINE, "prompt": [{"media": {**IMAGE, "kind": "audio"}}]}], "kind audio is seconds"),
+        ([{**LINE, "prompt": [{"media": {**IMAGE, "kind": "smell"}}]}], "not a workload line"),
+        ([{**LINE, "prompt": [{"media": IMAGE, "length": {"tokens": 1}}]}], "not a workload line"),
+        ([{**LINE, "prompt": [{"name": "system"}]}], "not a workload line"),
     ],
 )
 def test_bad_lines_are_one_line_errors(tmp_path, lines, told):
@@ -57,6 +65,14 @@ def test_bad_lines_are_one_line_errors(tmp_path, lines, told):
         read_workload(write(tmp_path, *lines))
     assert told in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_media_stand_between_text(tmp_path):
+    (line,) = read_workload(write(tmp_path, {**LINE, "prompt": [{"media": IMAGE}, *LINE["prompt"], {"media": IMAGE}]}))
+    first, text, second = line.prompt
+    assert first == second
+    assert first.media == MediaItem(kind="image", name="cat", width=64, height=32)
+    assert text.name == "system"
 
 
 def test_absent_file(tmp_path):
@@ -68,4 +84,4 @@ def test_the_example_in_the_documentation_is_a_workload(tmp_path):
     page = (Path(__file__).parents[3] / "docs" / "workload.md").read_text(encoding="utf-8")
     example = page.partition("```jsonl\n")[2].partition("```")[0]
     kinds = [line.kind for line in read_workload(write(tmp_path, *example.splitlines()))]
-    assert kinds == ["request", "request", "abort"]
+    assert kinds == ["request", "request", "abort", "request"]

@@ -33,3 +33,10 @@ def test_the_first_process_names_the_run_and_its_children_inherit_it(tmp_path):
     result = run(code, VSTATE_TRACE_DIR=str(tmp_path))
     assert result.stdout.split() == ["True", str(tmp_path)], result.stderr
     assert list(tmp_path.iterdir()) == [], "naming a run must not create it"
+
+
+def test_a_secret_that_is_none_is_one_log_line_and_never_an_error(tmp_path):
+    code = "from vstate.tracer.plugin import register; register()"
+    result = run(code, VSTATE_TRACE_DIR=str(tmp_path), VSTATE_TRACE_SECRET="not-hex")
+    assert result.returncode == 0, result.stderr
+    assert "tracing is off" in result.stderr

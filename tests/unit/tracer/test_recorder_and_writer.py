@@ -3,7 +3,6 @@
 import os
 import stat
 import time
-from collections import deque
 
 import pyarrow as pa
 import pytest
@@ -15,7 +14,7 @@ from vstate.schemas.tables.snapshot import SnapshotKind
 from vstate.tracer import recorder as recorder_module
 from vstate.tracer import writer as writer_module
 from vstate.tracer.outcome import stream_batches
-from vstate.tracer.recorder import QUEUE_CHUNKS, Recorder, SnapshotRow
+from vstate.tracer.recorder import ChunkQueue, Recorder, SnapshotRow
 from vstate.tracer.writer import Writer
 
 SECRET = bytes(16)
@@ -27,7 +26,7 @@ class Trace:
 
     def __init__(self, folder, max_disk_bytes=0):
         self.folder = folder
-        self.queue = deque()
+        self.queue = ChunkQueue()
         self.recorder = Recorder(self.queue, pools=1)
         self.failures = []
         self.writer = Writer(folder, self.queue, SECRET, self.want_segment, self.failed, max_disk_bytes=max_disk_bytes)
@@ -51,7 +50,7 @@ class Trace:
         self.recorder.step += 1
         for _ in range(rows):
             self.recorder.blocks(BlockKind.ALLOC, 0, 0, 1, [self.recorder.step])
-        self.boundary(idle=True)
+        self.boundary()
 
     def finish(self):
         self.recorder.hand_over(time.monotonic_ns())
@@ -64,8 +63,9 @@ class Trace:
 
 
 @pytest.fixture(autouse=True)
-def _quick_writer(monkeypatch):
+def _quick(monkeypatch):
     monkeypatch.setattr(writer_module, "POLL_SECONDS", 0.005)
+    monkeypatch.setattr(recorder_module, "CHUNK_NS", 0)
 
 
 @pytest.fixture
@@ -117,9 +117,10 @@ def test_the_first_segment_starts_with_a_snapshot(trace):
     assert begin["lost_from_step"] == -1
 
 
-def test_a_full_queue_drops_counts_and_starts_again_from_a_snapshot(trace):
+def test_a_full_queue_drops_counts_and_starts_again_from_a_snapshot(trace, monkeypatch):
+    monkeypatch.setattr(recorder_module, "QUEUE_BYTES", 5000)
     trace.boundary()
-    for _ in range(QUEUE_CHUNKS + 5):
+    for _ in range(50):
         trace.step()
     lost_from = trace.recorder.lost_from_step
     assert lost_from > 0
@@ -226,19 +227,63 @@ def test_a_writer_that_fails_is_told_once_and_recording_stays_bounded(trace, mon
         trace.recorder.requests.clear()
     assert len(trace.failures) == 1
     assert "No space left" in trace.failures[0]
-    assert len(trace.queue) <= QUEUE_CHUNKS
+    assert len(trace.queue) < 10
     assert len(trace.recorder._names) < 100, "names pile up behind a dead writer"
     assert trace.finish().lost_rows >= 9000
 
 
 def test_a_chunk_goes_by_size_even_when_time_stands_still(trace, monkeypatch):
     monkeypatch.setattr(recorder_module, "CHUNK_BYTES", 1000)
+    monkeypatch.setattr(recorder_module, "CHUNK_NS", 1 << 60)
     trace.boundary()
     before = len(trace.queue)
     for _ in range(50):
         trace.recorder.blocks(BlockKind.FREE, 0, 0, 1, [1])
     trace.recorder.boundary(0, trace.snapshot)
     assert len(trace.queue) == before + 1
+
+
+def test_light_traffic_loses_nothing_and_does_not_make_a_chunk_a_request(trace, monkeypatch):
+    """Lone requests one after the other, as fast as they come, with a writer at its real pace."""
+    monkeypatch.setattr(recorder_module, "CHUNK_NS", 500_000_000)
+    monkeypatch.setattr(writer_module, "POLL_SECONDS", 0.25)
+    trace.writer.start()
+    trace.boundary()
+    for number in range(3000):
+        trace.recorder.new_request(f"r{number}")
+        trace.recorder.step += 1
+        trace.recorder.blocks(BlockKind.ALLOC, 0, 0, number, [1])
+        trace.boundary(idle=True)
+        trace.recorder.blocks(BlockKind.FREE, 0, 0, number, [1])
+        trace.boundary(idle=True)
+        del trace.recorder.requests[f"r{number}"]
+    counts = trace.finish()
+    assert (counts.lost_chunks, counts.lost_rows) == (0, 0)
+    assert counts.rows["block"] == 6000
+    batches = sum(1 for path in trace.folder.glob("block-*.arrows") for _ in stream_batches(path))
+    assert batches < 50
+
+
+def test_a_snapshot_that_fills_a_segment_does_not_ask_for_the_next_one(trace, monkeypatch):
+    monkeypatch.setattr(writer_module, "SEGMENT_BYTES", 2000)
+    plain = trace.snapshot
+    trace.snapshot = lambda: (plain(), [trace.recorder.snapshot_row(SnapshotKind.HOLDER) for _ in range(2000)])
+    trace.writer.start()
+    for _ in range(100):
+        trace.boundary()
+        time.sleep(0.002)
+    assert trace.finish().segments == 1
+
+
+def test_names_do_not_pile_up_behind_a_writer_that_hangs(trace, monkeypatch):
+    monkeypatch.setattr(recorder_module, "QUEUE_BYTES", 1000)
+    monkeypatch.setattr(recorder_module, "NAMES_LIMIT", 100)
+    trace.boundary()
+    for number in range(2000):
+        trace.recorder.new_request(f"r{number}")
+        trace.step()
+        del trace.recorder.requests[f"r{number}"]
+    assert len(trace.recorder._names) <= 102
 
 
 def test_two_requests_with_one_internal_id_get_two_keys(trace):
