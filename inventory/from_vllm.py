@@ -6,6 +6,7 @@ imported when a function is called, never when this module is.
 
 from __future__ import annotations
 
+import re
 from math import prod
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ class LayerState(NamedTuple):
     """
 
     layer: str
+    owner: Owner
     state_class: StateClass
     dtype: str
     block_bytes: int
@@ -98,10 +100,13 @@ def group_manifests(scheduler: Any, layers: dict[str, Any]) -> tuple[GroupManife
         zip(scheduler.kv_cache_config.kv_cache_groups, coordinator.single_type_managers, strict=True)
     ):
         pool = pools.index(manager.block_pool)
-        states = [state for name in group.layer_names for state in layer_states(name, group.kv_cache_spec, layers)]
-        owner = Owner.DRAFT if group.is_eagle_group else Owner.TARGET
+        states = [
+            state._replace(owner=layer_owner(name, scheduler.vllm_config))
+            for name in group.layer_names
+            for state in layer_states(name, group.kv_cache_spec, layers)
+        ]
         spec = manager.kv_cache_spec
-        draft = Facts(index, pool, owner, manager.block_size, scheduler.block_size, block_bytes[pool])
+        facts = Facts(index, pool, manager.block_size, scheduler.block_size, block_bytes[pool])
         manifests.append(
             GroupManifest(
                 group=index,
@@ -119,7 +124,7 @@ def group_manifests(scheduler: Any, layers: dict[str, Any]) -> tuple[GroupManife
                 draft=index in coordinator.eagle_group_ids,
                 prefix_cacheable=bool(group.kv_cache_spec.prefix_cacheable),
                 partial_hits=bool(coordinator.enable_partial_hash_hits) and manager.supports_fine_grained_hash_lookup,
-                components=components(states, draft),
+                components=components(states, facts),
             )
         )
     return tuple(manifests)
@@ -130,10 +135,24 @@ class Facts(NamedTuple):
 
     group: int
     pool: int
-    owner: Owner
     block_tokens: int
     boundary_tokens: int
     block_bytes: int
+
+
+def layer_owner(name: str, vllm_config: Any) -> Owner:
+    """Say whose layer it is; a draft's layers may share a group with the target's.
+
+    An external draft is built under ``draft_model.``, most native ones under ``mtp.``; the others
+    (EAGLE, NEXTN) count their layers on from the target's last.
+    """
+    if vllm_config.speculative_config is None:
+        return Owner.TARGET
+    number = re.search(r"layers\.(\d+)\.", name)
+    own_layers = vllm_config.model_config.hf_text_config.num_hidden_layers
+    beyond = number is not None and int(number.group(1)) >= own_layers
+    named = name.startswith("draft_model.") or re.search(r"(^|\.)mtp\.", name) is not None
+    return Owner.DRAFT if named or beyond else Owner.TARGET
 
 
 def layer_states(name: str, group_spec: Any, layers: dict[str, Any]) -> list[LayerState]:
@@ -152,7 +171,7 @@ def layer_states(name: str, group_spec: Any, layers: dict[str, Any]) -> list[Lay
     if isinstance(spec, MambaSpec):
         return _slot_states(name, spec)
     if not isinstance(spec, AttentionSpec):
-        return [LayerState(name, StateClass.WORKSPACE, "", spec.page_size_bytes)]
+        return [LayerState(name, Owner.TARGET, StateClass.WORKSPACE, "", spec.page_size_bytes)]
     if _is_convolution(layer):
         state_class = StateClass.CONV
     elif "indexer" in type(layer).__name__.lower() or ".indexer." in name:
@@ -165,7 +184,7 @@ def layer_states(name: str, group_spec: Any, layers: dict[str, Any]) -> list[Lay
         state_class = StateClass.SLIDING_KV
     else:
         state_class = StateClass.FULL_KV
-    return [LayerState(name, state_class, _dtype_name(spec.dtype), spec.unpadded_page_size_bytes)]
+    return [LayerState(name, Owner.TARGET, state_class, _dtype_name(spec.dtype), spec.unpadded_page_size_bytes)]
 
 
 def _is_convolution(layer: Any) -> bool:
@@ -187,9 +206,10 @@ def _slot_states(name: str, spec: Any) -> list[LayerState]:
     tails = len(sizes) if "short_conv" in kind else len(sizes) - 1
     states = []
     if tails:
-        states.append(LayerState(name, StateClass.CONV, "+".join(dict.fromkeys(names[:tails])), sum(sizes[:tails])))
+        dtype = "+".join(dict.fromkeys(names[:tails]))
+        states.append(LayerState(name, Owner.TARGET, StateClass.CONV, dtype, sum(sizes[:tails])))
     if tails < len(sizes):
-        states.append(LayerState(name, StateClass.RECURRENT, names[-1], sizes[-1]))
+        states.append(LayerState(name, Owner.TARGET, StateClass.RECURRENT, names[-1], sizes[-1]))
     return states
 
 
@@ -199,26 +219,28 @@ def _dtype_name(dtype: Any) -> str:
 
 def components(states: list[LayerState], facts: Facts) -> tuple[StateComponent, ...]:
     """Turn layer states into components of a group, what is left of a block into `padding`."""
-    by_class: dict[StateClass, list[LayerState]] = {}
+    by_kind: dict[tuple[Owner, StateClass], list[LayerState]] = {}
     for state in states:
-        by_class.setdefault(state.state_class, []).append(state)
-    made = [_component(state_class, members, facts) for state_class, members in by_class.items()]
+        by_kind.setdefault((state.owner, state.state_class), []).append(state)
+    made = [_component(owner, state_class, members, facts) for (owner, state_class), members in by_kind.items()]
     ids = [component.id for component in made]
     made = [c.model_copy(update={"requires": tuple(i for i in ids if i != c.id)}) for c in made]
     padding = facts.block_bytes - sum(component.useful_bytes_per_block for component in made)
     if padding > 0:
         layers = tuple(dict.fromkeys(state.layer for state in states))
-        made.append(_padding(padding, layers, facts))
+        # Padding is the target's, unless nothing of the target is there to be padded.
+        owner = Owner.TARGET if any(state.owner is Owner.TARGET for state in states) else Owner.DRAFT
+        made.append(_padding(owner, padding, layers, facts))
     return tuple(made)
 
 
-def _component(state_class: StateClass, members: list[LayerState], facts: Facts) -> StateComponent:
+def _component(owner: Owner, state_class: StateClass, members: list[LayerState], facts: Facts) -> StateComponent:
     block_bytes = sum(member.block_bytes for member in members)
     slot = state_class in STATE_SLOT_CLASSES
     return StateComponent(
-        id=f"g{facts.group}/{facts.owner}/{state_class}",
+        id=f"g{facts.group}/{owner}/{state_class}",
         state_class=state_class,
-        owner=facts.owner,
+        owner=owner,
         pool=facts.pool,
         group=facts.group,
         layers=tuple(member.layer for member in members),
@@ -236,11 +258,11 @@ def _component(state_class: StateClass, members: list[LayerState], facts: Facts)
     )
 
 
-def _padding(padding_bytes: int, layers: tuple[str, ...], facts: Facts) -> StateComponent:
+def _padding(owner: Owner, padding_bytes: int, layers: tuple[str, ...], facts: Facts) -> StateComponent:
     return StateComponent(
-        id=f"g{facts.group}/{facts.owner}/{StateClass.PADDING}",
+        id=f"g{facts.group}/{owner}/{StateClass.PADDING}",
         state_class=StateClass.PADDING,
-        owner=facts.owner,
+        owner=owner,
         pool=facts.pool,
         group=facts.group,
         layers=layers,
