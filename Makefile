@@ -32,7 +32,7 @@ format: setup  ## Mend what ruff can, then format
 	$(PY) -m ruff format .
 
 unit: setup  ## Tests that need no engine, in parallel
-	$(PYTEST) -n 2 tests/unit
+	$(PYTEST) -n 2 tests/unit tests/versions -m "not engine"
 
 engine: setup  ## Tests that run the real vLLM, two files at a time
 	$(PYTEST) -n 2 --dist loadfile tests/engine

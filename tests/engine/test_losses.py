@@ -57,7 +57,7 @@ def test_a_run_killed_with_9_is_read_to_its_last_batch(tmp_path):
 
 
 def test_dropped_chunks_make_gaps_and_unknown_requests_but_no_finding(tmp_path):
-    code = EVERY_STEP + "r.QUEUE_CHUNKS = 4\nimport vstate.tracer.writer as w; w.POLL_SECONDS = 0.7\n"
+    code = EVERY_STEP + "r.QUEUE_BYTES = 4000\nimport vstate.tracer.writer as w; w.POLL_SECONDS = 0.7\n"
     run = make_run(tmp_path / "run", "--model", "tiny/qwen3", PYTHONPATH=customized(tmp_path, code))
     assert run.process.closing.lost_chunks > 0
     assert run.summary["dropped"] == run.process.closing.lost_rows > 0

@@ -52,6 +52,12 @@ class Trace:
             self.recorder.blocks(BlockKind.ALLOC, 0, 0, 1, [self.recorder.step])
         self.boundary()
 
+    def settle(self):
+        """Wait until the writer has taken everything, however busy the machine is."""
+        deadline = time.monotonic() + 20
+        while len(self.queue) and time.monotonic() < deadline:
+            time.sleep(0.001)
+
     def finish(self):
         self.recorder.hand_over(time.monotonic_ns())
         assert self.writer.close()
@@ -164,7 +170,7 @@ def test_segments_rotate_and_each_stands_alone(trace, monkeypatch):
     entry = trace.recorder.new_request("request-a", external="a")
     for _ in range(200):
         trace.step()
-        time.sleep(0.001)
+        trace.settle()
     counts = trace.finish()
     assert counts.segments > 2
     for segment in range(1, counts.segments + 1):
@@ -185,7 +191,7 @@ def test_the_disk_limit_removes_the_oldest_segments_first(tmp_path):
     trace.writer.start()
     for _ in range(300):
         trace.step(rows=20)
-        time.sleep(0.001)
+        trace.settle()
     trace.finish()
     kept = sorted(int(path.stem.rpartition("-")[2]) for path in tmp_path.glob("block-*.arrows"))
     assert kept[0] > 1
@@ -197,7 +203,7 @@ def test_a_stream_that_was_cut_reads_to_its_last_whole_batch(trace):
     trace.writer.start()
     for _ in range(10):
         trace.step()
-        time.sleep(0.03)
+        trace.settle()
     trace.finish()
     path = next(trace.folder.glob("block-*.arrows"))
     whole = [row["step"] for row in trace.rows("block")]
@@ -271,7 +277,7 @@ def test_a_snapshot_that_fills_a_segment_does_not_ask_for_the_next_one(trace, mo
     trace.writer.start()
     for _ in range(100):
         trace.boundary()
-        time.sleep(0.002)
+        trace.settle()
     assert trace.finish().segments == 1
 
 
