@@ -87,6 +87,9 @@ def _list_column(
     if lists > 1:
         width = int(lengths[0]) if len(lengths) else 0
         items = items.reshape(-1, lists, max(width, 1))[:, index, :].reshape(-1)
+    if offsets[-1] != len(items):
+        # Arrow would read past the end of the values; a writer that stops is told, a crash is not.
+        raise ValueError(f"{offsets[-1]} list values are announced, {len(items)} are there")
     return pa.ListArray.from_arrays(_array(offsets, pa.int32()), _array(items, pa.int32()))
 
 
