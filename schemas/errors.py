@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 
 class VstateError(Exception):
     """A fault of the input or of the call: one line, what is wrong and what to do.
@@ -18,3 +20,13 @@ class MissingExtraError(VstateError):
     def __init__(self, module: str, extra: str) -> None:
         """Name the module that is missing and the extra that brings it."""
         super().__init__(f"{module} is not installed; install it with: pip install 'vstate[{extra}]'")
+
+
+def require_vllm() -> None:
+    """Check that a vLLM is installed, without importing it.
+
+    Raises:
+        VstateError: There is none.
+    """
+    if importlib.util.find_spec("vllm") is None:
+        raise VstateError("vLLM is not installed; install it with: pip install 'vstate[cpu]' (or [cuda])")

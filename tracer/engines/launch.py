@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import platform
 import signal
@@ -17,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 from vstate import __version__
-from vstate.schemas.errors import VstateError
+from vstate.schemas.errors import VstateError, require_vllm
 from vstate.schemas.manifests import (
     EVENTS_FOLDER,
     PRIVATE_FILE_MODE,
@@ -115,8 +114,7 @@ def run_engine(request: RunRequest, told: Callable[[EngineMessage], None]) -> Ru
     with tempfile.TemporaryDirectory(prefix="vstate-model-") as scratch:
         model = _resolve_model(request, Path(scratch))
         lines = load_workload(request.workload, model.media_kinds)
-        if importlib.util.find_spec("vllm") is None:
-            raise VstateError("vLLM is not installed; install it with: pip install 'vstate[cpu]' (or [cuda])")
+        require_vllm()
         make_run_folder(request.out)
         manifest = _manifest(request, model.shown_arguments)
         job = EngineJob(

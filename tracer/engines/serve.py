@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import os
 import shutil
 import signal
@@ -15,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from vstate import __version__
-from vstate.schemas.errors import VstateError
+from vstate.schemas.errors import VstateError, require_vllm
 from vstate.schemas.manifests import EVENTS_FOLDER, RUN_FILE, RunManifest, write_manifest
 from vstate.tracer.engines.folder import make_run_folder
 from vstate.tracer.engines.launch import this_machine
@@ -78,8 +77,7 @@ def serve(out: Path, arguments: Sequence[str], max_disk_bytes: int = 0) -> int:
     Raises:
         VstateError: vLLM is absent, ``out`` exists or cannot be made, or the server left no trace.
     """
-    if importlib.util.find_spec("vllm") is None:
-        raise VstateError("vLLM is not installed; install it with: pip install 'vstate[cpu]' (or [cuda])")
+    require_vllm()
     make_run_folder(out)
     manifest = RunManifest(
         vstate_version=__version__,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from vstate.schemas.errors import VstateError
+from vstate.schemas.errors import require_vllm
 
 bench_app = typer.Typer(help="Measure vstate's own cost.", no_args_is_help=True)
 
@@ -27,8 +26,7 @@ def overhead(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Cost of tracing on a scheduler-only loop: stock and traced engines, interleaved, with an A/A control."""
-    if importlib.util.find_spec("vllm") is None:
-        raise VstateError("vLLM is not installed; install it with: pip install 'vstate[cpu]' (or [cuda])")
+    require_vllm()
     from vstate.bench.overhead import machine_line, measure_overhead
 
     rows = measure_overhead(running, pairs, steps, lambda text: typer.echo(text, err=True))

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from typing import Annotated
 
 import typer
 
-from vstate.schemas.errors import VstateError
+from vstate.schemas.errors import require_vllm
 
 
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Check every place in vLLM that vstate hooks or reads, by name and parameters."""
-    if importlib.util.find_spec("vllm") is None:
-        raise VstateError("vLLM is not installed; install it with: pip install 'vstate[cpu]' (or [cuda])")
+    require_vllm()
     import vllm
 
     from vstate.tracer.anchors import check_anchors
