@@ -13,6 +13,21 @@ from vstate.tracer.outcome import stream_batches
 
 EVERY_STEP = "import vstate.tracer.recorder as r; r.CHUNK_NS = 0\n"
 
+STALLED = (
+    EVERY_STEP
+    + """
+import vstate.tracer.writer as writer
+r.QUEUE_BYTES, writer.POLL_SECONDS = 4000, 0.01
+drop, take, dropped = r.Recorder._drop, r.ChunkQueue.take, []
+def tell(self, rows, first_step):
+    dropped.append(first_step)
+    drop(self, rows, first_step)
+r.Recorder._drop = tell
+r.ChunkQueue.take = lambda self: take(self) if dropped else None
+"""
+)
+"""A writer that takes nothing until the full queue has cost a chunk, however fast the machine is."""
+
 
 def customized(tmp_path, code):
     """A folder that makes every Python process of a run execute ``code`` first."""
@@ -57,8 +72,7 @@ def test_a_run_killed_with_9_is_read_to_its_last_batch(tmp_path):
 
 
 def test_dropped_chunks_make_gaps_and_unknown_requests_but_no_finding(tmp_path):
-    code = EVERY_STEP + "r.QUEUE_BYTES = 4000\nimport vstate.tracer.writer as w; w.POLL_SECONDS = 0.7\n"
-    run = make_run(tmp_path / "run", "--model", "tiny/qwen3", PYTHONPATH=customized(tmp_path, code))
+    run = make_run(tmp_path / "run", "--model", "tiny/qwen3", PYTHONPATH=customized(tmp_path, STALLED))
     assert run.process.closing.lost_chunks > 0
     assert run.summary["dropped"] == run.process.closing.lost_rows > 0
     assert run.summary["verdict"] == "incomplete"
