@@ -1,10 +1,13 @@
 """Runs of the real vLLM engine, each made once per test session."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from support.runs import CELLS, make_run
+
+os.environ["PYTHONFAULTHANDLER"] = "1"  # an engine that crashes in native code leaves a traceback in its log
 
 
 def pytest_collection_modifyitems(items):

@@ -13,42 +13,32 @@ from vstate.schemas.tables.request import RequestKind
 from vstate.schemas.tables.snapshot import SnapshotKind
 from vstate.schemas.tables.step import StepKind
 from vstate.schemas.vocabulary import ATTENTION_CLASSES
-from vstate.tracer.outcome import stream_batches
 
 PARTIAL = CELLS[4]
 
 
-def illegal(summary):
-    return [finding for finding in summary["findings"] if finding["severity"] != "info"]
-
-
-def rows(run, table):
-    files = sorted(run.folder.glob(f"events/*/{table}-*.arrows"))
-    return [row for path in files for batch in stream_batches(path) for row in batch.to_pylist()]
-
-
 def test_replay_equals_the_engines_books_at_every_step(run):
-    assert illegal(run.summary) == []
+    assert run.illegal == []
     assert run.summary["verdict"] == "clean"
     assert run.summary["gaps"] == []
     assert run.summary["dropped"] == 0
-    assert run.summary["steps"] == sum(row["kind"] == StepKind.SCHEDULED for row in rows(run, "step"))
+    assert run.summary["steps"] == sum(row["kind"] == StepKind.SCHEDULED for row in run.rows("step"))
     assert run.summary["steps"] > 50
 
 
 def test_the_engines_tables_were_taken_at_every_boundary(run):
     """What the test above rests on: each boundary's row is followed by a whole snapshot."""
-    boundaries = [row["seq"] for row in rows(run, "step")]
-    ends = [row["seq"] for row in rows(run, "snapshot") if row["kind"] == SnapshotKind.END]
+    boundaries = [row["seq"] for row in run.rows("step")]
+    ends = [row["seq"] for row in run.rows("snapshot") if row["kind"] == SnapshotKind.END]
     following = [bisect.bisect_right(ends, seq) for seq in boundaries]
     assert all(place < len(ends) for place in following)
     assert len(set(following)) == len(boundaries), "two boundaries share a snapshot"
-    held = [row for row in rows(run, "snapshot") if row["kind"] == SnapshotKind.HOLDER]
+    held = [row for row in run.rows("snapshot") if row["kind"] == SnapshotKind.HOLDER]
     assert len(held) > len(boundaries)
 
 
 def test_every_alloc_and_free_names_its_request_and_group(run):
-    for row in rows(run, "block"):
+    for row in run.rows("block"):
         if row["kind"] in (BlockKind.ALLOC, BlockKind.TOUCH):
             assert row["request_key"] >= 0, row
             assert row["group"] >= 0, row
@@ -94,7 +84,7 @@ def test_copy_on_write_is_seen_where_hits_end_inside_a_block(run_of):
 
 
 def test_external_ids_are_the_clients(run):
-    external = {row["value"] for row in rows(run, "names") if row["kind"] == 1}
+    external = {row["value"] for row in run.rows("names") if row["kind"] == 1}
     assert {"first", "again", "grow-0", "gives-up-waiting", "pair-b"} <= external
 
 
@@ -138,7 +128,7 @@ def test_one_dropped_event_of_a_real_run_is_caught(run_of, tmp_path, cell, kind)
     rewrite(path, without_the_middle_one)
     # Else the missing number alone would tell, and not the books.
     renumber_streams(path.parent)
-    assert illegal(reconciled(folder).summary)
+    assert reconciled(folder).illegal
 
 
 def test_prefix_rows_agree_with_admissions_and_name_who_vetoed(run_of):
@@ -146,10 +136,10 @@ def test_prefix_rows_agree_with_admissions_and_name_who_vetoed(run_of):
     run = run_of(CELLS[2])
     admissions = {
         (row["request_key"], row["attempt"]): row["hit_tokens"]
-        for row in rows(run, "request")
+        for row in run.rows("request")
         if row["kind"] in (RequestKind.ADMIT, RequestKind.RESUME)
     }
-    prefix = rows(run, "prefix")
+    prefix = run.rows("prefix")
     assert all(admissions[row["request_key"], row["attempt"]] == row["hit_tokens"] for row in prefix)
     hits = {place: hit for place, hit in admissions.items() if hit > 0}
     assert hits.keys() <= {(row["request_key"], row["attempt"]) for row in prefix}
