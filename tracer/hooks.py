@@ -13,6 +13,7 @@ from typing import Any
 
 from vstate.tracer.admission_hook import AdmissionHook
 from vstate.tracer.encoder_hooks import EncoderHooks
+from vstate.tracer.live_requests import enter_live_requests
 from vstate.tracer.pool_hooks import PoolHooks
 from vstate.tracer.recorder import Recorder
 from vstate.tracer.request_hooks import RequestHooks
@@ -27,6 +28,7 @@ class EngineHooks:
     def __init__(self, scheduler: Any, recorder: Recorder, secret: bytes) -> None:
         """Prepare them; ``secret`` is the run's key for identities."""
         self._context = HookContext(scheduler, recorder, secret)
+        self._admission: AdmissionHook | None = None
 
     def install(self) -> None:
         """Put all hooks in place and take the snapshot the trace starts from.
@@ -40,13 +42,24 @@ class EngineHooks:
                 PoolHooks(context, index).install()
             EncoderHooks(context).install()
             requests, admission = RequestHooks(context), AdmissionHook(context)
+            self._admission = admission
             requests.install()
             admission.install()
             StepHooks(context, requests, admission).install()
-            context.recorder.boundary(monotonic_ns(), self.snapshot)
+            context.recorder.boundary(monotonic_ns(), self._first_snapshot)
         except BaseException:
-            context.undo()
+            self.uninstall()
             raise
+
+    def uninstall(self) -> None:
+        """Take all hooks away; to be called on the scheduler's thread, between two steps."""
+        if self._admission is not None:
+            self._admission.disarm()
+        self._context.undo()
+
+    def _first_snapshot(self) -> None:
+        enter_live_requests(self._context)
+        self.snapshot()
 
     def snapshot(self) -> None:
         """Write the engine's books whole; to be called on the scheduler's thread."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import functools
 import logging
+import sys
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -71,7 +73,8 @@ def _traced_class(settings: TraceSettings, anchors: tuple[AnchorState, ...]) -> 
             @functools.wraps(scheduler_class, updated=())
             def construct(*args: Any, **kwargs: Any) -> Any:
                 scheduler = scheduler_class(*args, **kwargs)
-                _start(scheduler, settings, anchors)
+                # Called from `EngineCore.__init__`, where nothing else gives the core away yet.
+                _start(scheduler, settings, anchors, sys._getframe(1).f_locals.get("self"))
                 return scheduler
 
             return construct
@@ -81,13 +84,33 @@ def _traced_class(settings: TraceSettings, anchors: tuple[AnchorState, ...]) -> 
     return make
 
 
-def _start(scheduler: Any, settings: TraceSettings, anchors: tuple[AnchorState, ...]) -> None:
-    from vstate.tracer.session import EngineSession
+def _start(scheduler: Any, settings: TraceSettings, anchors: tuple[AnchorState, ...], core: Any) -> None:
+    from vstate.tracer.switch import Switch
 
     try:
-        scheduler.vstate_session = EngineSession(scheduler, settings, anchors)
+        switch = Switch(scheduler, settings, anchors, _waker(core))
+        scheduler.vstate_switch = switch
+        switch.start()
     except Exception as error:  # serving matters more than its trace
         LOGGER.error("vstate: tracing is off, it could not start: %s: %s", type(error).__name__, error)
+
+
+def _waker(core: Any) -> Callable[[], None]:
+    """Return what makes an idle core go through its loop once.
+
+    A core in the process of its driver has no loop of its own: it is woken by the next step.
+    """
+    from vllm.v1.engine import EngineCoreRequestType
+
+    found = weakref.ref(core) if core is not None else lambda: None
+    wakeup = getattr(EngineCoreRequestType, "WAKEUP", None)
+
+    def wake() -> None:
+        input_queue = getattr(found(), "input_queue", None)
+        if input_queue is not None and wakeup is not None:
+            input_queue.put_nowait((wakeup, None))
+
+    return wake
 
 
 def _keep_external_id(preprocess: Any) -> Callable[..., Any]:
@@ -108,9 +131,9 @@ def _close_first(shutdown: Any) -> Callable[..., Any]:
     """Close the trace before the workers are waited for: a front end kills a core that takes too long."""
 
     def traced_shutdown(self: Any, *args: Any, **kwargs: Any) -> Any:
-        session = getattr(getattr(self, "scheduler", None), "vstate_session", None)
-        if session is not None:
-            session.close()
+        switch = getattr(getattr(self, "scheduler", None), "vstate_switch", None)
+        if switch is not None:
+            switch.close()
         return shutdown(self, *args, **kwargs)
 
     return traced_shutdown

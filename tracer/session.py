@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -30,18 +31,18 @@ class EngineSession:
     """Recorder, hooks, writer and manifest of one engine core."""
 
     def __init__(self, scheduler: Any, settings: TraceSettings, anchors: tuple[AnchorState, ...]) -> None:
-        """Begin to trace ``scheduler``, before its first request.
+        """Prepare to trace ``scheduler``; `begin` begins.
 
         Raises:
             OSError: The folder of the process cannot be made.
-            Exception: A hook does not fit; then nothing is left in place.
         """
-        self._closed = False
+        self._begun = self._ended = self._closed = False
         start_ns = time.monotonic_ns()
         self._manifest = process_manifest(scheduler, anchors, start_ns)
-        self.folder = make_process_folder(settings.run, self._manifest, start_ns)
         queue = ChunkQueue()
         self.recorder = Recorder(queue, pools=len(self._manifest.pools))
+        self._hooks = EngineHooks(scheduler, self.recorder, settings.secret)
+        self.folder = make_process_folder(settings.run, self._manifest, start_ns)
         self._writer = Writer(
             self.folder,
             queue,
@@ -52,14 +53,30 @@ class EngineSession:
         )
         write_manifest(self.folder / PROCESS_FILE, self._manifest)
         self._writer.start()
-        self._hooks = EngineHooks(scheduler, self.recorder, settings.secret)
-        try:
-            self._hooks.install()
-        except BaseException:
-            self._writer.close()
-            raise
         # A core's own shutdown closes the trace (see `plugin`); this is for one that is just dropped.
         atexit.register(self.close)
+
+    def begin(self) -> None:
+        """Put the hooks in place and take the first snapshot; on the scheduler's thread, between two steps.
+
+        Raises:
+            Exception: A hook does not fit; then nothing is left in place.
+        """
+        self._hooks.install()
+        self._begun = True
+
+    def end(self) -> None:
+        """Take the last snapshot and the hooks away; on the scheduler's thread, between two steps."""
+        if self._ended or not self._begun:
+            return
+        self._ended = True
+        # The last word is the engine's own tables whole: replay of everything must end there.
+        self.recorder.snapshot_wanted = True
+        try:
+            self.recorder.boundary(time.monotonic_ns(), self._hooks.snapshot)
+            self.recorder.hand_over(time.monotonic_ns())
+        finally:
+            self._hooks.uninstall()
 
     def _want_segment(self) -> None:
         self.recorder.segment_wanted = True
@@ -69,17 +86,20 @@ class EngineSession:
         LOGGER.warning("vstate: writing the trace failed (%s); serving goes on without it", error)
 
     def close(self) -> None:
-        """Write what is left and the closing counts; further calls, and those of a forked child, do nothing."""
+        """End, write what is left and the closing counts; further calls, and those of a forked child, do nothing.
+
+        One that never began leaves nothing behind.
+        """
         if self._closed or os.getpid() != self._manifest.pid:
             return
         self._closed = True
         atexit.unregister(self.close)
         try:
-            # The last word is the engine's own tables whole: replay of everything must end there.
-            self.recorder.snapshot_wanted = True
-            self.recorder.boundary(time.monotonic_ns(), self._hooks.snapshot)
-            self.recorder.hand_over(time.monotonic_ns())
+            self.end()
             self._writer.close()
+            if not self._begun:
+                shutil.rmtree(self.folder)
+                return
             counts = self._writer.counts(self.recorder.lost_chunks, self.recorder.lost_rows)
             closed = self._manifest.model_copy(update={"closing": counts})
             write_manifest(self.folder / PROCESS_FILE, closed)
@@ -90,7 +110,8 @@ class EngineSession:
 def process_manifest(scheduler: Any, anchors: tuple[AnchorState, ...], start_ns: int) -> ProcessManifest:
     """Describe the engine core of this process."""
     config = scheduler.vllm_config
-    rank = config.parallel_config.data_parallel_rank
+    # Engines of a model without experts are independent: vLLM gives each the rank 0, and an index.
+    rank = config.parallel_config.data_parallel_index
     layers = dict(config.compilation_config.static_forward_context)
     return ProcessManifest(
         vstate_version=__version__,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import logging
 from collections.abc import Callable
 from typing import Any
 
 from vstate.inventory.from_vllm import pools_from_scheduler
 from vstate.tracer.anchors import WRAPPER_MARK
+from vstate.tracer.identity import keyed_identity
 from vstate.tracer.recorder import Recorder
 
 LOGGER = logging.getLogger("vllm.vstate")
@@ -31,7 +31,7 @@ class HookContext:
     def __init__(self, scheduler: Any, recorder: Recorder, secret: bytes) -> None:
         """Look everything up once; ``secret`` is the run's key for what must not be written as it is."""
         self._secret = secret
-        self._replaced: list[tuple[Any, str, Any]] = []
+        self._replaced: list[tuple[Any, str, Any, Any]] = []
         self._faults = 0
         self.recorder = recorder
         self.scheduler = scheduler
@@ -44,12 +44,17 @@ class HookContext:
         original = getattr(owner, name)
         functools.update_wrapper(wrapper, original, updated=())
         setattr(wrapper, WRAPPER_MARK, original)
-        self._replaced.append((owner, name, original if is_on_instance(owner, name) else None))
+        self._replaced.append((owner, name, wrapper, original if is_on_instance(owner, name) else None))
         setattr(owner, name, wrapper)
 
     def undo(self) -> None:
-        """Take all wrappers away again and leave what was there before."""
-        for owner, name, original in reversed(self._replaced):
+        """Take all wrappers away again and leave what was there before.
+
+        One that somebody else has wrapped since stays inside that wrapper: taking it away would take theirs too.
+        """
+        for owner, name, wrapper, original in reversed(self._replaced):
+            if getattr(owner, name) is not wrapper:
+                continue
             if original is None:
                 delattr(owner, name)
             else:
@@ -61,9 +66,8 @@ class HookContext:
         return 0 if block.pool is None else self.pools.index(block.pool)
 
     def keyed(self, identity: str) -> int:
-        """Keyed hash of a media identity, 64 bits: clients choose identities, and content hashes tell content."""
-        digest = hashlib.blake2b(identity.encode(), key=self._secret, digest_size=8).digest()
-        return int.from_bytes(digest, "little", signed=True)
+        """Keyed hash of a media identity, 64 bits."""
+        return keyed_identity(identity, self._secret)
 
     def failed(self, where: str, error: BaseException) -> None:
         """Note a fault of the tracer's own: counted, told once, never raised.

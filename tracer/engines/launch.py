@@ -157,7 +157,7 @@ def _resolve_model(request: RunRequest, scratch: Path) -> ResolvedModel:
         folder = build(tiny, scratch)
         return ResolvedModel(
             location=str(folder),
-            arguments=engine_arguments(tiny, folder, settings),
+            arguments={"served_model_name": request.model} | engine_arguments(tiny, folder, settings),
             shown_arguments=engine_arguments(tiny, Path(request.model), settings),
             media=tiny.media,
         )

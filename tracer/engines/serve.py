@@ -16,6 +16,7 @@ from types import FrameType
 from vstate import __version__
 from vstate.schemas.errors import VstateError, require_vllm
 from vstate.schemas.manifests import EVENTS_FOLDER, RUN_FILE, RunManifest, write_manifest
+from vstate.tracer.control import SWITCH_FOLDER
 from vstate.tracer.engines.folder import make_run_folder
 from vstate.tracer.engines.launch import this_machine
 from vstate.tracer.outcome import count_outcome
@@ -66,6 +67,8 @@ def served_model(arguments: Sequence[str]) -> str:
 def serve(out: Path, arguments: Sequence[str], max_disk_bytes: int = 0) -> int:
     """Serve until the server ends or a signal ends it.
 
+    An engine that was never traced (``VSTATE_TRACE=off``) leaves no run.
+
     Args:
         out: Folder of the run; must not exist.
         arguments: What `vllm serve` takes.
@@ -92,7 +95,10 @@ def serve(out: Path, arguments: Sequence[str], max_disk_bytes: int = 0) -> int:
     write_manifest(out / RUN_FILE, manifest)
     code = _run(serve_command(with_time_to_end(arguments)), out, max_disk_bytes)
     if not any((out / EVENTS_FOLDER).glob("*/*.arrows")):
+        was_up = (out / SWITCH_FOLDER).exists()
         shutil.rmtree(out, ignore_errors=True)
+        if was_up:
+            return code
         raise VstateError(f"the server ended with code {code} before its engine started; its own messages say why")
     write_manifest(out / RUN_FILE, manifest.model_copy(update={"outcome": count_outcome(out)}))
     return code

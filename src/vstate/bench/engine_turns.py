@@ -112,6 +112,7 @@ def main() -> None:
 
             trace = TraceSettings(Path(scratch) / "run", os.urandom(16), 0)
             session = EngineSession(core.scheduler, trace, check_anchors())
+            session.begin()
         # Only this thread, and only now: the writer's thread keeps all cores, as it does where it serves.
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
         admit(core, settings)

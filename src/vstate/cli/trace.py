@@ -12,10 +12,13 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from vstate.cli.switch import off, on
 from vstate.schemas.errors import VstateError
 from vstate.tracer.engines.job import EngineMessage
 
 trace_app = typer.Typer(help="Trace an engine, and look at traces.", no_args_is_help=True)
+trace_app.command("on")(on)
+trace_app.command("off")(off)
 
 
 class EngineCorePlace(StrEnum):
@@ -107,7 +110,8 @@ def serve(
 
     folder = out or Path("runs") / f"serve-{datetime.now(UTC).strftime('%Y%m%d-%H%M%S')}"
     code = serve_traced(folder, arguments, max_disk * 1024 * 1024)
-    typer.echo(f"{folder}: the server ended with code {code}", err=True)
+    kept = str(folder) if folder.exists() else "no run, tracing was never on"
+    typer.echo(f"{kept}: the server ended with code {code}", err=True)
     if code not in (0, -2, -15):
         raise typer.Exit(1)
 
