@@ -120,12 +120,22 @@ class EngineSettings(Manifest):
 
 
 class ClosingCounts(Manifest):
-    """What a process wrote, told by the process when it ended."""
+    """What a process wrote, told by the process when it ended.
+
+    Attributes:
+        rows: Rows written per table, those included that were deleted later.
+        segments: Segments begun.
+        lost_chunks: Chunks that were not written, or not whole.
+        lost_rows: Rows that were not written, or whose streams vanished.
+        deleted_rows: Rows in segments that were deleted to keep the disk limit.
+        writer_error: Why writing ended before its time; empty where it did not.
+    """
 
     rows: dict[str, int]
     segments: int
     lost_chunks: int
     lost_rows: int
+    deleted_rows: int = 0
     writer_error: str = ""
 
 
@@ -183,9 +193,13 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
     """Write a manifest so that a reader sees the old one or the new one, never half."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE_MODE)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(manifest.model_dump_json(indent=2) + "\n")
-    partial.replace(path)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(manifest.model_dump_json(indent=2) + "\n")
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def read_manifest(path: Path, kind: type[ManifestT]) -> ManifestT:

@@ -46,10 +46,13 @@ class AdmissionHook:
         """Put the arming hook in place."""
         lookup = self._context.scheduler._get_local_prefix_cache_hit
 
-        def armed_lookup(request: Any) -> Any:
-            hit = lookup(request)
-            self._armed = request
-            self._manager.allocate_slots = self._one_shot
+        def armed_lookup(request: Any, *args: Any, **kwargs: Any) -> Any:
+            hit = lookup(request, *args, **kwargs)
+            try:
+                self._armed = request
+                self._manager.allocate_slots = self._one_shot
+            except BaseException as error:
+                self._context.failed("_get_local_prefix_cache_hit", error)
             return hit
 
         self._context.replace(self._context.scheduler, "_get_local_prefix_cache_hit", armed_lookup)
@@ -67,7 +70,10 @@ class AdmissionHook:
 
     def _one_shot(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         expected = self._armed
-        self.disarm()
+        try:
+            self.disarm()
+        except BaseException as error:
+            self._context.failed("allocate_slots", error)
         if request is not expected:
             return self._allocate(request, *args, **kwargs)
         estimates: list[GroupEstimate] = []
@@ -81,7 +87,7 @@ class AdmissionHook:
             # Only where the request is about to get in: one that waits comes by in every step.
             if estimates and sum(new for new, _ in estimates) <= free[0]:
                 hits = self._group_hits(request, kwargs.get("num_new_computed_tokens", 0))
-        except Exception as error:
+        except BaseException as error:
             self._context.failed("allocate_slots", error)
         allocated = self._allocate(request, *args, **kwargs)
         try:
@@ -89,7 +95,7 @@ class AdmissionHook:
                 self._record(request, estimates, free, admitted=allocated is not None)
             if hits and allocated is not None:
                 self._record_hits(request, hits, kwargs.get("num_new_computed_tokens", 0))
-        except Exception as error:
+        except BaseException as error:
             self._context.failed("allocate_slots", error)
         return allocated
 

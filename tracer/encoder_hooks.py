@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from time import monotonic_ns
 from typing import Any
 
@@ -43,7 +44,7 @@ class EncoderHooks:
             try:
                 if result or not only_true:
                     self._item_row(int(kind), request, input_id)
-            except Exception as error:
+            except BaseException as error:
                 self._context.failed(name, error)
             return result
 
@@ -53,14 +54,19 @@ class EncoderHooks:
         cache, can_allocate = self._cache, self._cache.can_allocate
 
         def traced_can_allocate(*args: Any, **kwargs: Any) -> Any:
-            # vLLM's own log of what it drops says which, but no longer how large.
-            before, sizes = len(cache.freed), cache.num_embeds_by_hash
-            known = dict(sizes) if cache.freeable else sizes
+            before = sys.maxsize
+            known: dict[str, int] = {}
+            try:
+                # vLLM's own log of what it drops says which, but no longer how large.
+                before, sizes = len(cache.freed), cache.num_embeds_by_hash
+                known = dict(sizes) if cache.freeable else sizes
+            except BaseException as error:
+                self._context.failed("can_allocate", error)
             result = can_allocate(*args, **kwargs)
             try:
                 for identity in cache.freed[before:]:
                     self._row(int(EncoderKind.EVICT), NOT_APPLICABLE, identity, _NO_ITEM, known.get(identity, 0))
-            except Exception as error:
+            except BaseException as error:
                 self._context.failed("can_allocate", error)
             return result
 
@@ -73,7 +79,7 @@ class EncoderHooks:
             result = reset(*args, **kwargs)
             try:
                 self._row(int(EncoderKind.RESET), NOT_APPLICABLE, "", _NO_ITEM, NOT_APPLICABLE)
-            except Exception as error:
+            except BaseException as error:
                 self._context.failed("reset", error)
             return result
 

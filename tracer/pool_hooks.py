@@ -61,12 +61,15 @@ class PoolHooks:
                 self._allocating = False
             try:
                 if evicted:
-                    record(_EVICT, index, NOT_APPLICABLE, NOT_APPLICABLE, evicted)
-                    evicted.clear()
+                    try:
+                        record(_EVICT, index, NOT_APPLICABLE, NOT_APPLICABLE, evicted)
+                    finally:
+                        # What could not be recorded must not be told again after the next snapshot.
+                        evicted.clear()
                 if blocks:
                     key, group = holder_of(recorder, sys._getframe(1))
                     record(_ALLOC, index, group, key, [block.block_id for block in blocks])
-            except Exception as error:
+            except BaseException as error:
                 self._failed("get_new_blocks", error)
             return blocks
 
@@ -85,7 +88,7 @@ class PoolHooks:
                 if ids:
                     key, group = holder_of(recorder, sys._getframe(1))
                     record(_FREE, index, group, key, ids)
-            except Exception as error:
+            except BaseException as error:
                 self._failed("free_blocks", error)
             return free_blocks(blocks, *args, **kwargs)
 
@@ -105,7 +108,7 @@ class PoolHooks:
                         record(_PIN, index, NOT_APPLICABLE, _PINNED, ids)
                     else:
                         record(_TOUCH, index, group, key, ids)
-            except Exception as error:
+            except BaseException as error:
                 self._failed("touch", error)
             return result
 
@@ -122,17 +125,21 @@ class PoolHooks:
                     self._evicted.append(block.block_id)
                 elif removed:
                     record(_CACHE_REMOVE, index, NOT_APPLICABLE, NOT_APPLICABLE, [block.block_id])
-            except Exception as error:
+            except BaseException as error:
                 self._failed("_remove_cached_block_hashes", error)
             return removed
 
         def traced_insert_hash(
             block_hash_with_group_id: bytes, block: Any, num_tokens: int | None, *args: Any, **kwargs: Any
         ) -> Any:
-            # Only what changes the map is an event; a block that has no hash yet cannot be in it.
-            known = block.block_hash is not None and pool.cached_block_hash_to_block.contain(
-                block_hash_with_group_id, block.block_id
-            )
+            known = False
+            try:
+                # Only what changes the map is an event; a block that has no hash yet cannot be in it.
+                known = block.block_hash is not None and pool.cached_block_hash_to_block.contain(
+                    block_hash_with_group_id, block.block_id
+                )
+            except BaseException as error:
+                self._failed("_insert_block_hash", error)
             result = insert_hash(block_hash_with_group_id, block, num_tokens, *args, **kwargs)
             if known:
                 return result
@@ -142,7 +149,7 @@ class PoolHooks:
                     key, verified = recorder.entry(self._caching.request_id).key, self._caching.num_tokens
                 position = NOT_APPLICABLE if num_tokens is None else num_tokens
                 recorder.cache_insert(index, key, block.block_id, block_hash_with_group_id, position, verified)
-            except Exception as error:
+            except BaseException as error:
                 self._failed("_insert_block_hash", error)
             return result
 
@@ -178,7 +185,7 @@ class PoolHooks:
                     # the engine's now, and the source is kept until the copy has run.
                     record(_PIN, index, NOT_APPLICABLE, _COPY_ON_WRITE, [source, copy])
                     record(_UNPIN, index, group, key, [copy])
-            except Exception as error:
+            except BaseException as error:
                 self._failed("move_block_hashes", error)
             return result
 
@@ -197,7 +204,7 @@ class PoolHooks:
                 pair = [source_block.block_id, cow_block.block_id]
                 record(_PIN, index, NOT_APPLICABLE, _COPY_ON_WRITE, pair)
                 record(_UNPIN, index, group, key, pair[:1])
-            except Exception as error:
+            except BaseException as error:
                 self._failed("_apply_cow", error)
             return result
 
@@ -212,7 +219,7 @@ class PoolHooks:
             try:
                 if done:
                     record(_RESET, index, NOT_APPLICABLE, NOT_APPLICABLE, [])
-            except Exception as error:
+            except BaseException as error:
                 self._failed("reset_prefix_cache", error)
             return done
 
@@ -223,7 +230,7 @@ class PoolHooks:
                 key, group = holder_of(recorder, sys._getframe(1))
                 holder = _PINNED if key == _UNKNOWN else key
                 record(_UNPIN, index, group, holder, resident_ids(released))
-            except Exception as error:
+            except BaseException as error:
                 self._failed("unpin_blocks", error)
             return result
 

@@ -11,7 +11,9 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from struct import Struct
+from sys import getsizeof
 from time import monotonic_ns
 from typing import NamedTuple
 
@@ -30,8 +32,8 @@ IDLE_NS = 100_000_000
 """Age of a chunk before an engine that falls idle hands it over; else light traffic makes a chunk a request."""
 QUEUE_BYTES = 32 * 1024 * 1024
 """Bytes that may wait for the writer; what comes on top is dropped and counted."""
-NAMES_LIMIT = 20_000
-"""Names kept for a writer that takes nothing; beyond it those of ended requests go."""
+NAME_BYTES = 128
+"""Memory of a row of `names` beside its text: a tuple and three integers."""
 HASH_BYTES = 32
 """Bytes of a block hash that are kept; vLLM's default hash is SHA-256."""
 NO_HASH = b""
@@ -77,7 +79,7 @@ class Chunk:
         tables: Per table its cells, list values and raw hashes.
         names: Rows of the table `names`: (seq, kind, key, value).
         starts_segment: Whether the chunk begins with a snapshot that opens a segment.
-        rows: Rows in it.
+        rows: Rows in it, names included.
     """
 
     tables: dict[str, tuple[bytes, bytes, bytes]]
@@ -85,10 +87,16 @@ class Chunk:
     starts_segment: bool
     rows: int
 
-    @property
+    @cached_property
     def size_bytes(self) -> int:
-        """Bytes it takes while it waits, names estimated."""
-        return sum(len(part) for parts in self.tables.values() for part in parts) + 64 * len(self.names) + 64
+        """Bytes it takes while it waits; a client's request id may have thousands."""
+        cells = sum(len(part) for parts in self.tables.values() for part in parts)
+        return cells + sum(name_bytes(row[3]) for row in self.names) + NAME_BYTES
+
+
+def name_bytes(value: str) -> int:
+    """Bytes that a row of `names` takes in memory."""
+    return NAME_BYTES + getsizeof(value)
 
 
 class ChunkQueue:
@@ -173,8 +181,17 @@ def cell_width(table: Table) -> int:
     return len(table.columns)
 
 
+def tell_nobody(step: int) -> None:
+    """Do nothing about events that are lost from ``step`` on."""
+
+
 class Recorder:
-    """Collects rows of all tables in one order and hands them over in chunks."""
+    """Collects rows of all tables in one order and hands them over in chunks.
+
+    Attributes:
+        lost_rows: Rows that never reached the writer; each has a number that no table shows, or never got one.
+        on_behind: Told the first step that lost events because the queue was full.
+    """
 
     def __init__(self, queue: ChunkQueue, pools: int) -> None:
         """Record for an engine with ``pools`` block pools into ``queue``."""
@@ -190,8 +207,11 @@ class Recorder:
         self.snapshot_wanted = True
         self.segment_wanted = True
         self.writer_alive = True
+        self.on_behind: Callable[[int], None] = tell_nobody
         self._next_key = 0
         self._names: list[tuple[int, int, int, str]] = []
+        self._names_bytes = 0
+        self._next_snapshot_ns = 0
         self._chunk_first_step = 0
         self._next_flush_ns = 0
         self._starts_segment = False
@@ -208,6 +228,7 @@ class Recorder:
         """Write what ``key`` stands for."""
         self.seq += 1
         self._names.append((self.seq, int(kind), key, value))
+        self._names_bytes += name_bytes(value)
 
     def new_request(self, request_id: str, external: str = "", parent: str = "") -> RequestEntry:
         """Give an arriving request a key of its own."""
@@ -241,27 +262,29 @@ class Recorder:
         """Write one call that changed blocks."""
         self.seq = seq = self.seq + 1
         count = len(ids)
+        # All is packed before anything is kept: half a row would make the rest of its chunk unreadable.
+        values = _ONE_VALUE(ids[0]) if count == 1 else array("i", ids)
         self._block_cells(self._block_pack(seq, self.step, kind, pool, group, key, -1, -1, 0, count))
-        self._block_values(_ONE_VALUE(ids[0]) if count == 1 else array("i", ids))
+        self._block_values(values)
 
     def cache_insert(self, pool: int, key: int, block: int, raw: bytes, position: int, verified: int) -> None:
         """Write that ``block`` can be found under the hash ``raw`` (with its group's four bytes)."""
         self.seq = seq = self.seq + 1
         group = int.from_bytes(raw[-4:], "big")
         cells = (seq, self.step, _CACHE_INSERT, pool, group, key, position, verified, 0, 1)
+        value, digest = _ONE_VALUE(block), fixed_hash(raw)
         self._block_cells(self._block_pack(*cells))
-        self._block_values(_ONE_VALUE(block))
-        self._block_hashes(fixed_hash(raw))
+        self._block_values(value)
+        self._block_hashes(digest)
 
     def row(self, table: str, *cells: int, values: Sequence[int] = (), raw: bytes = NO_HASH) -> None:
         """Write one row of a table that is not written often; ``cells`` start after ``seq``."""
         buffer = self._buffers[table]
         self.seq += 1
+        packed, digest = array("i", values), fixed_hash(raw) if raw else NO_HASH
         buffer.cells.extend(buffer.pack(self.seq, *cells))
-        if values:
-            buffer.values.extend(array("i", values))
-        if raw:
-            buffer.hashes.extend(fixed_hash(raw))
+        buffer.values.extend(packed)
+        buffer.hashes.extend(digest)
 
     # Handing over
 
@@ -274,15 +297,28 @@ class Recorder:
             idle: The engine has nothing left to do, so no later boundary may come soon.
         """
         if self.snapshot_wanted or self.segment_wanted:
-            self._begin_segment(snapshot)
+            self._begin_segment(now_ns, snapshot)
         due_ns = self._next_flush_ns - (max(CHUNK_NS - IDLE_NS, 0) if idle else 0)
-        if now_ns >= due_ns or len(self._buffers["block"].cells) >= CHUNK_BYTES:
+        if now_ns >= due_ns or self._is_large():
             self.hand_over(now_ns)
 
-    def _begin_segment(self, snapshot: Callable[[], None]) -> None:
-        if not self._has_room(share=0.5):
+    def between_boundaries(self, now_ns: int) -> None:
+        """Hand a chunk over that has grown large with no step in sight: requests may come and go at a paused engine."""
+        if self._is_large():
+            self.hand_over(now_ns)
+
+    def _is_large(self) -> bool:
+        buffers = self._buffers
+        rows_bytes = len(buffers["block"].cells) + len(buffers["request"].cells)
+        return rows_bytes + self._names_bytes >= CHUNK_BYTES
+
+    def _begin_segment(self, now_ns: int, snapshot: Callable[[], None]) -> None:
+        # What fails at every boundary would have the engine's tables copied at every boundary.
+        too_soon = self.lost_from_step >= 0 and now_ns < self._next_snapshot_ns
+        if too_soon or not self._has_room(share=0.5):
             return
         self.hand_over(monotonic_ns())
+        self._next_snapshot_ns = now_ns + CHUNK_NS
         self._starts_segment = self.segment_wanted
         self.snapshot_wanted = self.segment_wanted = False
         snapshot()
@@ -295,37 +331,32 @@ class Recorder:
         return self.writer_alive and self.queue.has_room(share)
 
     def hand_over(self, now_ns: int) -> None:
-        """Give everything recorded to the writer, or drop and count it where the writer is behind.
-
-        Names are never dropped: they wait for the next chunk that goes.
-        """
+        """Give everything recorded to the writer, or drop and count it where the writer is behind."""
         self._next_flush_ns = now_ns + CHUNK_NS
         taken = {name: buffer.take() for name, buffer in self._buffers.items() if buffer.cells}
-        rows = sum(len(cells) // (8 * cell_width(TABLES[name])) for name, (cells, _, _) in taken.items())
+        names, self._names, self._names_bytes = self._names, [], 0
+        rows = len(names) + sum(len(cells) // (8 * cell_width(TABLES[name])) for name, (cells, _, _) in taken.items())
         first_step, self._chunk_first_step = self._chunk_first_step, self.step
-        if not rows and not self._names:
+        if not rows:
             return
         after_loss = self.lost_from_step >= 0 and "snapshot" not in taken
         if after_loss or not self._has_room():
             self._drop(rows, first_step)
             return
-        names, self._names = self._names, []
         self.queue.put(Chunk(taken, names, self._starts_segment, rows))
         self._starts_segment = False
 
     def _drop(self, rows: int, first_step: int) -> None:
-        self.lost_rows += rows
-        self.lost_chunks += 1
+        """Count what is lost. Names go with their rows: the snapshot that ends the loss repeats all that live."""
         if self.lost_from_step < 0:
             self.lost_from_step = first_step
+            if self.writer_alive:
+                self.on_behind(first_step)
+        self.lost_rows += rows
+        self.lost_chunks += 1
         self.snapshot_wanted = True
         self.segment_wanted = self.segment_wanted or self._starts_segment
         self._starts_segment = False
-        if not self.writer_alive:
-            self._names.clear()
-        elif len(self._names) > NAMES_LIMIT:
-            live = {entry.key for entry in self.requests.values()}
-            self._names = [row for row in self._names if row[1] == NameKind.REASON or row[2] in live]
 
     def lose(self) -> None:
         """Note that an event could not be recorded: replay must start again from a snapshot.

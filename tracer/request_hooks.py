@@ -95,7 +95,8 @@ class RequestHooks:
                     parent = parent_id(request.request_id, external)
                     recorder.new_request(request.request_id, external, parent)
                     request_row(recorder, RequestKind.ARRIVE, request)
-                except Exception as error:
+                    recorder.between_boundaries(monotonic_ns())
+                except BaseException as error:
                     self._failed("add_request", error)
             return add(request, *args, **kwargs)
 
@@ -109,7 +110,7 @@ class RequestHooks:
             result = update(session, *args, **kwargs)
             try:
                 request_row(recorder, RequestKind.EXTEND, session)
-            except Exception as error:
+            except BaseException as error:
                 self._failed("_update_request_as_session", error)
             return result
 
@@ -126,7 +127,7 @@ class RequestHooks:
                 entry = recorder.entry(request.request_id)
                 entry.preempted = True
                 entry.refusals.clear()
-            except Exception as error:
+            except BaseException as error:
                 self._failed("_preempt_request", error)
             return preempt(request, *args, **kwargs)
 
@@ -142,13 +143,13 @@ class RequestHooks:
                 status = request.status.name
                 kind = RequestKind.ABORT if status == "FINISHED_ABORTED" else RequestKind.FINISH
                 request_row(recorder, kind, request, reason=recorder.reason(status.lower()))
-            except Exception as error:
+            except BaseException as error:
                 self._failed("_free_request", error)
             result = free(request, *args, **kwargs)
             try:
                 if request.request_id in scheduler.requests:
                     self._keep_for_connector(request)
-            except Exception as error:
+            except BaseException as error:
                 self._failed("_free_request", error)
             return result
 
@@ -188,7 +189,7 @@ class RequestHooks:
                     pool = context.pools.index(manager.block_pool)
                     record(BlockKind.PIN, pool, NOT_APPLICABLE, Holder.DEFERRED_FREE, ids)
                     record(BlockKind.UNPIN, pool, manager.kv_cache_group_id, key, ids)
-            except Exception as error:
+            except BaseException as error:
                 self._failed("pop_blocks_for_free", error)
             return pop(request, *args, **kwargs)
 
@@ -206,7 +207,7 @@ class RequestHooks:
                     for pool, ids in ids_by_pool(self._context, blocks).items():
                         record(BlockKind.PIN, pool, NOT_APPLICABLE, Holder.DEFERRED_FREE, ids)
                         record(BlockKind.UNPIN, pool, NOT_APPLICABLE, Holder.COPY_ON_WRITE, ids)
-            except Exception as error:
+            except BaseException as error:
                 self._failed("_free_cow_retained_blocks", error)
             return result
 

@@ -17,12 +17,14 @@ from vstate.schemas.manifests import (
     PROCESS_FILE,
     AnchorState,
     ClockAnchor,
+    ClosingCounts,
     ProcessManifest,
     write_manifest,
 )
 from vstate.tracer.hooks import EngineHooks
 from vstate.tracer.recorder import ChunkQueue, Recorder
 from vstate.tracer.settings import TraceSettings
+from vstate.tracer.telling import tell
 from vstate.tracer.wrapping import LOGGER
 from vstate.tracer.writer import Writer
 
@@ -74,8 +76,11 @@ class EngineSession:
         self.recorder.snapshot_wanted = True
         try:
             self.recorder.boundary(time.monotonic_ns(), self._hooks.snapshot)
-            self.recorder.hand_over(time.monotonic_ns())
+        except Exception as error:
+            self.recorder.lose()
+            tell("vstate: recording the last snapshot failed (%s: %s)", type(error).__name__, error)
         finally:
+            self.recorder.hand_over(time.monotonic_ns())
             self._hooks.uninstall()
 
     def _want_segment(self) -> None:
@@ -96,15 +101,26 @@ class EngineSession:
         atexit.unregister(self.close)
         try:
             self.end()
-            self._writer.close()
-            if not self._begun:
-                shutil.rmtree(self.folder)
-                return
-            counts = self._writer.counts(self.recorder.lost_chunks, self.recorder.lost_rows)
-            closed = self._manifest.model_copy(update={"closing": counts})
-            write_manifest(self.folder / PROCESS_FILE, closed)
+            self._writer.close(self._finish)
         except Exception as error:  # the engine is ending and must not be held up
-            LOGGER.warning("vstate: closing the trace failed: %s", error)
+            counts = self._counts()
+            LOGGER.warning(
+                "vstate: the trace ends without closing counts (%s): %d rows are written, %d are lost",
+                error,
+                sum(counts.rows.values()),
+                counts.lost_rows,
+            )
+
+    def _finish(self) -> None:
+        """Write the closing counts; on the writer's thread, because the disk may hang."""
+        if self._begun:
+            closed = self._manifest.model_copy(update={"closing": self._counts()})
+            write_manifest(self.folder / PROCESS_FILE, closed)
+        else:
+            shutil.rmtree(self.folder)
+
+    def _counts(self) -> ClosingCounts:
+        return self._writer.counts(self.recorder.lost_chunks, self.recorder.lost_rows)
 
 
 def process_manifest(scheduler: Any, anchors: tuple[AnchorState, ...], start_ns: int) -> ProcessManifest:

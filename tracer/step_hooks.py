@@ -13,6 +13,9 @@ from vstate.tracer.request_hooks import RequestHooks, request_row
 from vstate.tracer.snapshots import take_snapshot
 from vstate.tracer.wrapping import HookContext
 
+STEPS_IN_FLIGHT = 1024
+"""Steps whose end is waited for; an engine that gives outputs up never says so."""
+
 _SCHEDULED, _COMPLETED = int(StepKind.SCHEDULED), int(StepKind.COMPLETED)
 
 
@@ -35,22 +38,31 @@ class StepHooks:
 
         def traced_schedule(*args: Any, **kwargs: Any) -> Any:
             recorder.step += 1
-            output = schedule(*args, **kwargs)
+            try:
+                output = schedule(*args, **kwargs)
+            except BaseException:
+                # A signal or a fault of the engine: what was under way is half in its books and half recorded.
+                recorder.lose()
+                raise
             try:
                 self._admission.disarm()
                 self._record_schedule(output)
                 self._step_row(_SCHEDULED, recorder.step, output.total_num_scheduled_tokens)
-            except Exception as error:
+            except BaseException as error:
                 self._context.failed("schedule", error)
             self._boundary(idle=False)
             return output
 
         def traced_update(scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
-            result = update(scheduler_output, *args, **kwargs)
+            try:
+                result = update(scheduler_output, *args, **kwargs)
+            except BaseException:
+                recorder.lose()
+                raise
             try:
                 step = self._step_of_output.pop(id(scheduler_output), NOT_APPLICABLE)
                 self._step_row(_COMPLETED, step, 0)
-            except Exception as error:
+            except BaseException as error:
                 self._context.failed("update_from_output", error)
             self._boundary(idle=not scheduler.requests)
             return result
@@ -62,14 +74,17 @@ class StepHooks:
         """Hand over what is due; apart from the rows, so that a fault in them does not pile them up."""
         try:
             self._recorder.boundary(monotonic_ns(), self._snapshot, idle=idle)
-        except Exception as error:
+        except BaseException as error:
             self._context.failed("boundary", error)
 
     def _snapshot(self) -> None:
         take_snapshot(self._context)
 
     def _record_schedule(self, output: Any) -> None:
-        self._step_of_output[id(output)] = self._recorder.step
+        steps = self._step_of_output
+        steps[id(output)] = self._recorder.step
+        if len(steps) > STEPS_IN_FLIGHT:
+            del steps[next(iter(steps))]
         if output.scheduled_new_reqs or output.scheduled_cached_reqs.resumed_req_ids:
             self._record_admissions(output)
         if self._requests.prefilling:

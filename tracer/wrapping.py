@@ -11,6 +11,7 @@ from vstate.inventory.from_vllm import pools_from_scheduler
 from vstate.tracer.anchors import WRAPPER_MARK
 from vstate.tracer.identity import keyed_identity
 from vstate.tracer.recorder import Recorder
+from vstate.tracer.telling import tell
 
 LOGGER = logging.getLogger("vllm.vstate")
 FAULT_LIMIT = 1000
@@ -33,7 +34,9 @@ class HookContext:
         self._secret = secret
         self._replaced: list[tuple[Any, str, Any, Any]] = []
         self._faults = 0
+        self._told_behind = False
         self.recorder = recorder
+        recorder.on_behind = self._behind
         self.scheduler = scheduler
         self.manager = scheduler.kv_cache_manager
         self.managers = self.manager.coordinator.single_type_managers
@@ -73,14 +76,25 @@ class HookContext:
         """Note a fault of the tracer's own: counted, told once, never raised.
 
         After `FAULT_LIMIT` of them recording stops for good: it would only gather what is thrown away.
+
+        Raises:
+            BaseException: ``error`` is none of ours but an interrupt, which must reach the engine.
         """
         self.recorder.lose()
+        if not isinstance(error, Exception):
+            raise error
         self._faults += 1
         if self._faults == 1:
-            LOGGER.warning("vstate: recording %s failed (%s: %s); events are lost", where, type(error).__name__, error)
+            tell("vstate: recording %s failed (%s: %s); events are lost", where, type(error).__name__, error)
         if self._faults == FAULT_LIMIT:
             self.recorder.writer_alive = False
-            LOGGER.warning("vstate: recording failed %d times and is off from now on", FAULT_LIMIT)
+            tell("vstate: recording failed %d times and is off from now on", FAULT_LIMIT)
+
+    def _behind(self, step: int) -> None:
+        """Tell once that the writer does not keep up."""
+        if not self._told_behind:
+            self._told_behind = True
+            tell("vstate: the disk is slower than the trace; events from step %d on are dropped and counted", step)
 
 
 def is_on_instance(owner: Any, name: str) -> bool:

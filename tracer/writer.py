@@ -6,10 +6,13 @@ integers, Arrow writes and compression. It never touches the engine.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,7 @@ from vstate.schemas.tables.snapshot import SnapshotKind
 from vstate.tracer.recorder import HASH_BYTES, Chunk, ChunkQueue, cell_width
 from vstate.tracer.siphash import siphash
 
+LOGGER = logging.getLogger("vllm.vstate")
 POLL_SECONDS = 0.25
 """Pause of an idle writer. Each waking takes the interpreter lock from the scheduler for a moment, so it is
 rare; a chunk is handed over no more than twice a second while the engine runs."""
@@ -31,6 +35,10 @@ SEGMENT_BYTES = 64 * 1024 * 1024
 """Bytes of a segment's streams before the next one is begun."""
 SEGMENT_SECONDS = 600.0
 """Age of a segment before the next one is begun."""
+STALL_SECONDS = 5.0
+"""Longest wait at the end for a disk that takes nothing; an engine that ends must not be held up by it."""
+CLOSE_SECONDS = 30.0
+"""Longest wait at the end for a disk that is only slow."""
 
 _HASHED_KIND = {"block": int(BlockKind.CACHE_INSERT), "snapshot": int(SnapshotKind.HASH)}
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
@@ -105,8 +113,24 @@ def _set_hashes(
     arrays[names.index("block_hash")] = _array(column, pa.int64())
 
 
+@dataclass
+class Segment:
+    """What the streams of one segment hold.
+
+    Attributes:
+        size_bytes: Bytes of its streams.
+        rows: Rows per table.
+    """
+
+    size_bytes: int = 0
+    rows: dict[str, int] = field(default_factory=dict)
+
+
 class Writer:
-    """Writes the chunks of one process into its folder until it is closed."""
+    """Writes the chunks of one process into its folder until it is closed.
+
+    All that touches the disk happens on its thread, which lives until it is closed, whatever fails before.
+    """
 
     def __init__(
         self,
@@ -138,9 +162,17 @@ class Writer:
         self._segment_asked = False
         self._snapshot_bytes = 0
         self._sinks: dict[str, tuple[pa.OSFile, pa.ipc.RecordBatchStreamWriter]] = {}
-        self._segment_bytes: dict[int, int] = {}
+        self._segments: dict[int, Segment] = {}
         self._rows = dict.fromkeys(TABLES, 0)
-        self._closing = False
+        self._taken_rows = 0
+        self._taken_chunks = 0
+        self._written_chunks = 0
+        self._deleted_rows = 0
+        self._vanished_rows = 0
+        self._progress = 0
+        self._closing = threading.Event()
+        self._finish: Callable[[], None] = lambda: None
+        self._finish_error: BaseException | None = None
         self.error = ""
         self._thread = threading.Thread(target=self._run, name="vstate-writer", daemon=True)
 
@@ -148,37 +180,90 @@ class Writer:
         """Begin to write."""
         self._thread.start()
 
-    def close(self, timeout_seconds: float = 30.0) -> bool:
-        """Write what is queued and end; False where that took too long."""
-        self._closing = True
-        self._thread.join(timeout_seconds)
-        return not self._thread.is_alive()
+    def close(self, finish: Callable[[], None] = lambda: None) -> None:
+        """Write what is queued and end; ``finish`` is what the writer's thread does last.
+
+        Raises:
+            TimeoutError: The disk takes nothing, or too little; the thread is left to itself.
+            Exception: ``finish`` failed.
+        """
+        self._finish = finish
+        self._closing.set()
+        deadline = time.monotonic() + CLOSE_SECONDS
+        while self._thread.is_alive():
+            before = self._progress
+            self._thread.join(STALL_SECONDS)
+            if self._thread.is_alive() and (self._progress == before or time.monotonic() > deadline):
+                self.error = self.error or f"the disk did not take the rest of the trace within {STALL_SECONDS:.0f} s"
+                raise TimeoutError(self.error)
+        if self._finish_error is not None:
+            raise self._finish_error
 
     def counts(self, lost_chunks: int, lost_rows: int) -> ClosingCounts:
-        """Return what was written and what was lost."""
+        """Return what was written and what was lost, once nothing is written any more.
+
+        Args:
+            lost_chunks: Chunks that were never handed over.
+            lost_rows: Their rows.
+        """
+        while self._take() is not None:
+            pass
         return ClosingCounts(
             rows=dict(self._rows),
             segments=self._segment,
-            lost_chunks=lost_chunks,
-            lost_rows=lost_rows,
+            lost_chunks=lost_chunks + self._taken_chunks - self._written_chunks,
+            lost_rows=lost_rows + self._taken_rows - sum(self._rows.values()) + self._vanished_rows,
+            deleted_rows=self._deleted_rows,
             writer_error=self.error,
         )
 
     def _run(self) -> None:
         try:
-            while True:
-                closing = self._closing
-                chunk = self._queue.take()
-                if chunk is None:
-                    if closing:
-                        break
-                    time.sleep(POLL_SECONDS)
-                    continue
+            self._write_all()
+        except BaseException as error:  # a thread that ended silently would be waited for, and never told of
+            self._fail(error)
+        self._closing.wait()
+        try:
+            self._finish()
+        except BaseException as error:
+            self._finish_error = error
+
+    def _write_all(self) -> None:
+        while True:
+            closing = self._closing.is_set()
+            chunk = self._take()
+            if chunk is not None:
                 self._write(chunk)
-            self._close_segment()
-        except Exception as error:  # a tracer's fault must never reach the engine
-            self.error = f"{type(error).__name__}: {error}"
-            self._on_failure(self.error)
+                self._written_chunks += 1
+            elif closing:
+                break
+            else:
+                self._closing.wait(POLL_SECONDS)
+        self._close_segment()
+
+    def _take(self) -> Chunk | None:
+        chunk = self._queue.take()
+        if chunk is not None:
+            self._taken_chunks += 1
+            self._taken_rows += chunk.rows
+        return chunk
+
+    def _fail(self, error: BaseException) -> None:
+        """Stop for good, and leave what is written as it is: each stream is read to its last whole batch."""
+        self.error = " ".join(f"{type(error).__name__}: {error}".split())
+        for sink, _ in self._sinks.values():
+            with suppress(Exception):
+                sink.close()
+        self._sinks = {}
+        with suppress(Exception):
+            self._vanished_rows = self._count_vanished()
+        self._on_failure(self.error)
+
+    def _count_vanished(self) -> int:
+        """Rows in streams that somebody else deleted."""
+        streams = ((number, table) for number, segment in self._segments.items() for table in segment.rows)
+        gone = [(n, table) for n, table in streams if not (self._folder / stream_name(table, n)).exists()]
+        return sum(self._segments[number].rows[table] for number, table in gone)
 
     def _write(self, chunk: Chunk) -> None:
         if chunk.starts_segment or not self._segment:
@@ -188,9 +273,10 @@ class Writer:
         for name, parts in chunk.tables.items():
             self._write_batch(name, to_batch(TABLES[name], parts, self._secret))
         if chunk.starts_segment:
-            self._snapshot_bytes = self._segment_bytes[self._segment]
+            self._snapshot_bytes = self._segments[self._segment].size_bytes
+        self._keep_limit()
         # A segment that its own snapshot fills would ask for the next one at once.
-        full = self._segment_bytes[self._segment] - self._snapshot_bytes >= self._segment_limit()
+        full = self._segments[self._segment].size_bytes - self._snapshot_bytes >= self._segment_limit()
         old = time.monotonic() - self._segment_began >= SEGMENT_SECONDS
         if (full or old) and not self._segment_asked:
             self._segment_asked = True
@@ -199,19 +285,50 @@ class Writer:
     def _segment_limit(self) -> int:
         return min(SEGMENT_BYTES, self._max_disk_bytes // 4) if self._max_disk_bytes else SEGMENT_BYTES
 
+    def _keep_limit(self) -> None:
+        """Delete the oldest segments until the limit is kept.
+
+        Where the newest alone is beyond it, it goes too: the next snapshot waits behind what is queued.
+
+        Raises:
+            ValueError: There is no room for snapshots; asking for one after the other would stop the engine.
+        """
+        if not self._max_disk_bytes:
+            return
+        if self._snapshot_bytes > self._max_disk_bytes // 2:
+            raise ValueError(
+                f"a snapshot of this engine takes {self._snapshot_bytes} bytes, more than half of the disk limit "
+                f"of {self._max_disk_bytes}; raise it"
+            )
+        self._delete_down_to(self._max_disk_bytes)
+        if self._segments[self._segment].size_bytes > self._max_disk_bytes:
+            self._next_segment()
+            self._segment_asked = True
+            self._on_segment_full()
+
     @staticmethod
     def _name_batch(names: list[tuple[int, int, int, str]]) -> pa.RecordBatch:
         schema = TABLES["names"].schema()
-        columns = zip(*names, strict=True)
-        arrays = [pa.array(list(c), type=f.type) for c, f in zip(columns, schema, strict=True)]
+        *numbers, values = zip(*names, strict=True)
+        # A client may send what is no Unicode text, such as half a surrogate pair.
+        texts = [value.encode("utf-8", "backslashreplace").decode() for value in values]
+        arrays = [pa.array(list(c), type=f.type) for c, f in zip([*numbers, texts], schema, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _write_batch(self, table: str, batch: pa.RecordBatch) -> None:
         sink, stream = self._sinks.get(table) or self._open(table)
         before = sink.tell()
         stream.write_batch(batch)
-        self._segment_bytes[self._segment] += sink.tell() - before
+        self._check_present(table)
+        segment = self._segments[self._segment]
+        segment.size_bytes += sink.tell() - before
+        segment.rows[table] = segment.rows.get(table, 0) + batch.num_rows
         self._rows[table] += batch.num_rows
+        self._progress += 1
+
+    def _check_present(self, table: str) -> None:
+        """Fail where a stream was deleted: writing to it succeeds, and what is written is nowhere."""
+        os.stat(self._folder / stream_name(table, self._segment))
 
     def _open(self, table: str) -> tuple[pa.OSFile, pa.ipc.RecordBatchStreamWriter]:
         path = self._folder / stream_name(table, self._segment)
@@ -226,19 +343,32 @@ class Writer:
         self._segment += 1
         self._segment_began = time.monotonic()
         self._segment_asked = False
-        self._segment_bytes[self._segment] = 0
-        while self._max_disk_bytes and len(self._segment_bytes) > 1:
-            if sum(self._segment_bytes.values()) + self._segment_limit() <= self._max_disk_bytes:
-                break
-            self._delete_segment(min(self._segment_bytes))
+        self._snapshot_bytes = 0
+        self._segments[self._segment] = Segment()
+        if self._max_disk_bytes:
+            self._delete_down_to(self._max_disk_bytes - self._segment_limit())
 
-    def _delete_segment(self, segment: int) -> None:
+    def _delete_down_to(self, limit_bytes: int) -> None:
+        """Delete the oldest segments, but never the one that is being written."""
+        while len(self._segments) > 1 and sum(s.size_bytes for s in self._segments.values()) > limit_bytes:
+            self._delete_segment(min(self._segments))
+
+    def _delete_segment(self, number: int) -> None:
+        if not self._deleted_rows:
+            LOGGER.warning(
+                "vstate: the trace has reached its disk limit of %d bytes; the oldest events are deleted",
+                self._max_disk_bytes,
+            )
         for table in TABLES:
-            (self._folder / stream_name(table, segment)).unlink(missing_ok=True)
-        del self._segment_bytes[segment]
+            (self._folder / stream_name(table, number)).unlink(missing_ok=True)
+        self._deleted_rows += sum(self._segments.pop(number).rows.values())
 
     def _close_segment(self) -> None:
-        for sink, stream in self._sinks.values():
+        for table, (sink, stream) in self._sinks.items():
+            self._check_present(table)
+            before = sink.tell()
             stream.close()
+            self._segments[self._segment].size_bytes += sink.tell() - before
             sink.close()
         self._sinks = {}
+        self._progress += 1

@@ -2,11 +2,11 @@
 
 import os
 import stat
-import time
 
 import pyarrow as pa
 import pytest
 
+from support.recorded import RecordedTrace, wait_until
 from vstate.schemas.tables import TABLES
 from vstate.schemas.tables.block import BlockKind
 from vstate.schemas.tables.names import NameKind
@@ -14,58 +14,8 @@ from vstate.schemas.tables.snapshot import SnapshotKind
 from vstate.tracer import recorder as recorder_module
 from vstate.tracer import writer as writer_module
 from vstate.tracer.outcome import stream_batches
-from vstate.tracer.recorder import ChunkQueue, Recorder, SnapshotRow
-from vstate.tracer.writer import Writer
 
-SECRET = bytes(16)
 RAW = bytes(32) + (5).to_bytes(4, "big")
-
-
-class Trace:
-    """A recorder and a writer, as a session wires them."""
-
-    def __init__(self, folder, max_disk_bytes=0):
-        self.folder = folder
-        self.queue = ChunkQueue()
-        self.recorder = Recorder(self.queue, pools=1)
-        self.failures = []
-        self.writer = Writer(folder, self.queue, SECRET, self.want_segment, self.failed, max_disk_bytes=max_disk_bytes)
-
-    def want_segment(self):
-        self.recorder.segment_wanted = True
-
-    def failed(self, error):
-        self.recorder.writer_alive = False
-        self.failures.append(error)
-
-    def snapshot(self):
-        self.recorder.repeat_names()
-        self.recorder.snapshot_row(SnapshotKind.BEGIN, SnapshotRow(lost_from_step=self.recorder.lost_from_step))
-        self.recorder.snapshot_row(SnapshotKind.END)
-
-    def boundary(self, **keywords):
-        self.recorder.boundary(time.monotonic_ns(), self.snapshot, **keywords)
-
-    def step(self, rows=1):
-        self.recorder.step += 1
-        for _ in range(rows):
-            self.recorder.blocks(BlockKind.ALLOC, 0, 0, 1, [self.recorder.step])
-        self.boundary()
-
-    def settle(self):
-        """Wait until the writer has taken everything, however busy the machine is."""
-        deadline = time.monotonic() + 20
-        while len(self.queue) and time.monotonic() < deadline:
-            time.sleep(0.001)
-
-    def finish(self):
-        self.recorder.hand_over(time.monotonic_ns())
-        assert self.writer.close()
-        return self.writer.counts(self.recorder.lost_chunks, self.recorder.lost_rows)
-
-    def rows(self, table):
-        files = sorted(self.folder.glob(f"{table}-*.arrows"))
-        return [row for path in files for batch in stream_batches(path) for row in batch.to_pylist()]
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +26,7 @@ def _quick(monkeypatch):
 
 @pytest.fixture
 def trace(tmp_path):
-    return Trace(tmp_path)
+    return RecordedTrace(tmp_path)
 
 
 def test_every_row_arrives_in_order_with_its_lists_and_hashes(trace):
@@ -130,11 +80,9 @@ def test_a_full_queue_drops_counts_and_starts_again_from_a_snapshot(trace, monke
         trace.step()
     lost_from = trace.recorder.lost_from_step
     assert lost_from > 0
-    trace.recorder.name(NameKind.REASON, 9, "named while rows were lost")
+    trace.recorder.reason("named while rows were lost")
     trace.writer.start()
-    deadline = time.monotonic() + 10
-    while trace.queue and time.monotonic() < deadline:
-        time.sleep(0.01)
+    trace.settle()
     trace.step()
     trace.step()
     counts = trace.finish()
@@ -187,16 +135,17 @@ def test_segments_rotate_and_each_stands_alone(trace, monkeypatch):
 
 
 def test_the_disk_limit_removes_the_oldest_segments_first(tmp_path):
-    trace = Trace(tmp_path, max_disk_bytes=40_000)
+    trace = RecordedTrace(tmp_path, max_disk_bytes=40_000)
     trace.writer.start()
     for _ in range(300):
         trace.step(rows=20)
         trace.settle()
-    trace.finish()
+    counts = trace.finish()
     kept = sorted(int(path.stem.rpartition("-")[2]) for path in tmp_path.glob("block-*.arrows"))
     assert kept[0] > 1
     assert kept == list(range(kept[0], kept[-1] + 1))
-    assert sum(path.stat().st_size for path in tmp_path.glob("*.arrows")) <= 60_000
+    assert counts.deleted_rows + trace.rows_on_disk() == sum(counts.rows.values())
+    assert sum(path.stat().st_size for path in tmp_path.glob("*.arrows")) <= 40_000
 
 
 def test_a_stream_that_was_cut_reads_to_its_last_whole_batch(trace):
@@ -224,9 +173,7 @@ def test_a_writer_that_fails_is_told_once_and_recording_stays_bounded(trace, mon
     monkeypatch.setattr(trace.writer, "_write_batch", no_space)
     trace.writer.start()
     trace.step()
-    deadline = time.monotonic() + 10
-    while not trace.failures and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: trace.failures, "the failure")
     for _ in range(1000):
         trace.step(rows=10)
         trace.recorder.new_request(f"r{trace.recorder.step}")
@@ -283,13 +230,12 @@ def test_a_snapshot_that_fills_a_segment_does_not_ask_for_the_next_one(trace, mo
 
 def test_names_do_not_pile_up_behind_a_writer_that_hangs(trace, monkeypatch):
     monkeypatch.setattr(recorder_module, "QUEUE_BYTES", 1000)
-    monkeypatch.setattr(recorder_module, "NAMES_LIMIT", 100)
     trace.boundary()
     for number in range(2000):
         trace.recorder.new_request(f"r{number}")
         trace.step()
         del trace.recorder.requests[f"r{number}"]
-    assert len(trace.recorder._names) <= 102
+    assert len(trace.recorder._names) <= 2
 
 
 def test_two_requests_with_one_internal_id_get_two_keys(trace):
