@@ -5,9 +5,21 @@ from pathlib import Path
 
 import pytest
 
-from support.runs import CELLS, make_run
+from support.engine_record import Recorder
+from support.runs import CELLS, USED, make_run
 
 os.environ["PYTHONFAULTHANDLER"] = "1"  # an engine that crashes in native code leaves a traceback in its log
+
+
+def pytest_addoption(parser):
+    parser.addoption("--matrix-record", metavar="FILE", help="Write what the runs showed, for tools/matrix.py.")
+
+
+def pytest_configure(config):
+    if path := config.getoption("--matrix-record", default=None):
+        recorder = Recorder(Path(path))
+        USED.append(recorder.used)
+        config.pluginmanager.register(recorder)
 
 
 def pytest_collection_modifyitems(items):
@@ -48,6 +60,9 @@ def run_of(tmp_path_factory, every_boundary):
         if cell not in made:
             folder = tmp_path_factory.mktemp("runs") / "run"
             made[cell] = make_run(folder, "--model", cell.model, *cell.options, **every_boundary)
+        else:
+            for used in USED:
+                used(made[cell])
         return made[cell]
 
     return run

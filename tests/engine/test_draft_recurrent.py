@@ -12,7 +12,7 @@ BLOCKS, BLOCK_TOKENS, DRAFTS, REQUESTS, COLUMNS = 40, 8, 3, 5, 7
 
 @pytest.fixture
 def kernels(monkeypatch):
-    """vLLM's module, with its kernels' bodies run on the host, or the stand-ins in their place."""
+    """The module of the kernels, with their bodies run on the host or the stand-ins in their place."""
     from vllm.triton_utils import HAS_TRITON
     from vllm.triton_utils.dispatcher import KernelOverride
     from vllm.v1.worker import mamba_utils
@@ -57,7 +57,7 @@ def states(generator, dim_first):
 
 
 def context(module, generator, dim_first):
-    """vLLM's own context of the copies, over states of ours."""
+    """The engine's own context of the copies, over states of ours."""
     import torch
     from vllm.model_executor.layers.mamba.mamba_utils import get_conv_copy_spec, get_temporal_copy_spec
     from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec, MambaSpec

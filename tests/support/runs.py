@@ -12,6 +12,9 @@ from vstate.tracer.outcome import stream_batches
 
 VSTATE = (sys.executable, "-m", "vstate.cli.main")
 
+USED = []
+"""Called with each run that a test reconciles: the record of what was run (`engine_record.py`)."""
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -110,4 +113,7 @@ def reconciled(folder):
     """Reconcile a run that exists."""
     result = vstate("reconcile", folder, "--json", "--fail-on", "never")
     assert result.returncode == 0, result.stderr
-    return Run(folder, json.loads(result.stdout))
+    run = Run(folder, json.loads(result.stdout))
+    for used in USED:
+        used(run)
+    return run
