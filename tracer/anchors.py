@@ -107,6 +107,19 @@ ANCHORS: tuple[Anchor, ...] = (
 
 WRAPPER_MARK = "__vstate_original__"
 """Attribute of a vstate wrapper that holds what it wraps."""
+_ENGINE_PACKAGE = "vllm"
+
+_COORDINATOR = "vllm.v1.core.kv_cache_coordinator"
+PLACES_OF_USE: dict[tuple[str, str], str] = {
+    (_POOL, "BlockPool"): _COORDINATOR,
+    (_MANAGER, "KVCacheManager"): _SCHEDULER,
+    (_ENCODER, "EncoderCacheManager"): _SCHEDULER,
+    (_SCHEDULER, "Scheduler"): _SCHEDULER,
+}
+"""Classes that a fork or a plugin may put another one in the place of, and the module that makes their objects.
+
+A module that has imported a class by name goes on using it, whatever is done to the module that defines it.
+"""
 
 
 def check_anchor(anchor: Anchor) -> AnchorState:
@@ -114,13 +127,13 @@ def check_anchor(anchor: Anchor) -> AnchorState:
     try:
         target: Any = importlib.import_module(anchor.module)
         for part in anchor.path.split("."):
-            target = getattr(target, part)
+            place = PLACES_OF_USE.get((anchor.module, part)) if target.__name__ == anchor.module else None
+            target = getattr(importlib.import_module(place) if place else target, part)
     except (ImportError, AttributeError) as error:
         missing = isinstance(error, AttributeError) and anchor.optional
         return AnchorState(name=anchor.name, fits=missing, found=f"absent: {error}")
     function = getattr(target, WRAPPER_MARK, target)
-    wrapped_by = getattr(function, "__module__", "") or ""
-    foreign = "" if wrapped_by == anchor.module else wrapped_by
+    foreign = origin_of(function)
     try:
         names = list(inspect.signature(function).parameters)
     except (TypeError, ValueError) as error:
@@ -130,11 +143,60 @@ def check_anchor(anchor: Anchor) -> AnchorState:
     return AnchorState(name=anchor.name, fits=fits, found=f"({', '.join(names)})", wrapped_by=foreign)
 
 
+def origin_of(function: Any) -> str:
+    """Name the module that a function was written in, where that is not one of vLLM's; else an empty string.
+
+    `functools.wraps` copies the name of the module along with the rest; the globals stay those of the wrapper.
+    """
+    scope = getattr(getattr(function, "__func__", function), "__globals__", {})
+    module = str(scope.get("__name__") or getattr(function, "__module__", None) or type(function).__module__)
+    return "" if module.partition(".")[0] == _ENGINE_PACKAGE else module
+
+
 def check_anchors() -> tuple[AnchorState, ...]:
     """Compare all anchors with the installed vLLM."""
     return tuple(check_anchor(anchor) for anchor in ANCHORS)
 
 
+def replaced_classes() -> tuple[str, ...]:
+    """Say which classes that vstate hooks have another one in their place, and what that one overrides."""
+    told = []
+    for (module, name), place in PLACES_OF_USE.items():
+        used = getattr(importlib.import_module(place), name, None)
+        if isinstance(used, type) and (used.__module__, used.__qualname__) != (module, name):
+            methods = (a.path.rpartition(".")[2] for a in ANCHORS if a.path.startswith(f"{name}."))
+            own = [method for method in methods if method in vars(used)]
+            overrides = f", which overrides {', '.join(own)}" if own else ""
+            told.append(f"{name} is {used.__module__}.{used.__qualname__}{overrides}")
+    return tuple(told)
+
+
+def wrappers_on(owner: Any) -> tuple[str, ...]:
+    """Say which hooked methods of an object somebody else has replaced on the object itself.
+
+    Only for objects that vstate has no hooks on, and that no engine is to run fast on.
+    """
+    classes = {cls.__qualname__ for cls in type(owner).__mro__}
+    told = []
+    for anchor in ANCHORS:
+        cls, _, method = anchor.path.partition(".")
+        if anchor.hooked and cls in classes and method in vars(owner):
+            found = vars(owner)[method]
+            told.append(f"{anchor.name} by {origin_of(found) or _ENGINE_PACKAGE} on the object itself")
+    return tuple(told)
+
+
 def misfits(states: tuple[AnchorState, ...]) -> list[str]:
-    """Names of the anchors that do not fit, each with what was found."""
-    return [f"{state.name} {state.found}" for state in states if not state.fits]
+    """One line for each anchor that does not fit: what was found, what it lacks, and who wrote it."""
+    wanted = {anchor.name: anchor.parameters for anchor in ANCHORS}
+    told = []
+    for state in states:
+        if state.fits:
+            continue
+        found = state.found.strip("()").split(", ")
+        lacking = [name for name in wanted.get(state.name, ()) if name not in found]
+        lacks = ""
+        if state.found.startswith("("):
+            lacks = f" lacks {', '.join(lacking)}" if lacking else " has them in another order"
+        told.append(f"{state.name} {state.found}{lacks}" + (f", from {state.wrapped_by}" if state.wrapped_by else ""))
+    return told

@@ -19,7 +19,8 @@ ALLOWED = {
     "reconcile": {"schemas", "inventory"},
     "dashboards": {"schemas", "inventory", "reconcile"},
     "bench": {"schemas", "inventory", "tracer", "admission", "reconcile", "dashboards"},
-    "cli": {"schemas", "inventory", "tracer", "admission", "reconcile", "dashboards", "bench"},
+    "doctor": {"schemas", "inventory", "tracer", "admission", "reconcile"},
+    "cli": {"schemas", "inventory", "tracer", "admission", "reconcile", "dashboards", "bench", "doctor"},
 }
 TOP_FOLDERS = ("schemas", "inventory", "tracer", "admission", "reconcile", "dashboards")
 
@@ -29,7 +30,7 @@ KNOW_VLLM = (
     "vstate.tracer",
     "vstate.admission",
     "vstate.bench",
-    "vstate.cli.doctor",
+    "vstate.doctor",
 )
 WITHOUT_TORCH = ("vstate.schemas", "vstate.reconcile", "vstate.dashboards")
 HEAVY = ("vllm", "torch", "polars", "duckdb", "streamlit")
@@ -181,7 +182,8 @@ def test_a_planted_violation_is_found(module: str, source: str) -> None:
         ("vstate.tracer.engines.worker", False, "def f():\n    import vllm, torch"),
         ("vstate.admission.gate", False, "from vstate.tracer.hooks import Hook\nimport vllm"),
         ("vstate.dashboards.pages", False, "import vstate.reconcile.load as load"),
-        ("vstate.cli.doctor", False, "from vstate.bench import overhead\nimport vllm"),
+        ("vstate.cli.doctor", False, "from vstate.bench import overhead\nfrom vstate.doctor import plan"),
+        ("vstate.doctor.fit_run", False, "from vstate.tracer import anchors\nimport vllm"),
         ("vstate.reconcile.schemas", False, "import torchlike\nimport duckdb"),
     ],
 )
