@@ -182,7 +182,7 @@ def wrappers_on(owner: Any) -> tuple[str, ...]:
         cls, _, method = anchor.path.partition(".")
         if anchor.hooked and cls in classes and method in vars(owner):
             found = vars(owner)[method]
-            told.append(f"{anchor.name} by {origin_of(found) or _ENGINE_PACKAGE} on the object itself")
+            told.append(f"{anchor.name} by {origin_of(found) or _ENGINE_PACKAGE} on the object")
     return tuple(told)
 
 

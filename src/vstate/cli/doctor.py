@@ -88,7 +88,10 @@ def _look(probe: bool) -> tuple[dict[str, object], Iterator[RenderableType], boo
     shown: dict[str, object] = fit.model_dump(mode="json")
     if report is None:
         return shown, render_fit(fit), fit.fits
-    shown["probe"] = report.model_dump(mode="json", exclude={"fit"}) | {"faults": report.faults}
+    shown["probe"] = report.model_dump(mode="json", exclude={"fit"}) | {
+        "faults": report.faults,
+        "verdict": report.verdict,
+    }
     return shown, chain(render_fit(fit), render_probe(report)), fit.fits and not report.faults
 
 

@@ -98,10 +98,9 @@ def first_difference(replayed: Books, engine: Books) -> str:
         pool, group, block = place
         nothing: frozenset[int] = frozenset()
         ours, theirs = len(replayed.hashes.get(place, nothing)), len(engine.hashes.get(place, nothing))
-        where = f"block {block} of pool {pool}, hash map of group {group}"
-        return f"{where}: {ours} hashes by replay, {theirs} in the engine's books" + (
-            ", of which some differ" if ours == theirs else ""
-        )
+        where = f"block {block} of pool {pool}, its entries in the hash map of group {group}"
+        unlike = ", of which some are others" if ours == theirs else ""
+        return f"{where}: {ours} by replay, {theirs} in the engine's books{unlike}"
     for request_id, group, block in _unequal(replayed.held, engine.held):
         ours, theirs = replayed.held[request_id, group, block], engine.held[request_id, group, block]
         where = f"block {block} as held by request {request_id} in group {group}"

@@ -81,8 +81,17 @@ class ProbeReport(BaseModel):
             if operation.state not in GOOD_STATES and operation.state is not OperationState.NOT_REACHED
         ]
         if self.lost_events:
-            faults.append(f"the tracer could not record {self.lost_events} events: {'; '.join(self.warnings)}")
+            faults.append("; ".join((f"events that the tracer could not record: {self.lost_events}", *self.warnings)))
         return faults
+
+    @property
+    def verdict(self) -> str:
+        """One line: that all is well, or the first thing that is wrong."""
+        if not self.faults:
+            compared = sum(operation.boundaries for operation in self.operations)
+            return f"books agree at all {compared} boundaries, in {self.seconds:.0f} s"
+        more = len(self.faults) - 1
+        return f"{self.faults[0]}{f' (and {more} more, see --json)' if more else ''}"
 
 
 def run_probe() -> ProbeReport:

@@ -127,6 +127,8 @@ def observe(engine: ProbeEngine, recorder: Recorder, secret: bytes) -> list[Obse
         books = engine_books(engine.scheduler, secret)
         marks = observations[-1].marks
         marks.append(Mark(recorder.step, recorder.seq, books, own_contradiction(engine.scheduler)))
+        # What is lost later must not take this with it.
+        recorder.hand_over(time.monotonic_ns())
 
     engine.boundary = mark
     pool = engine.scheduler.kv_cache_manager.block_pool

@@ -47,11 +47,7 @@ def render_probe(report: ProbeReport) -> Iterator[RenderableType]:
         yield table
     for wrapped in report.wrapped:
         yield Text(f"wrapped: {wrapped}; tracing chains to it")
-    for fault in report.faults:
-        yield Text(f"probe: {fault}")
-    if not report.faults:
-        compared = sum(operation.boundaries for operation in report.operations)
-        yield Text(f"probe: books agree at all {compared} boundaries, in {report.seconds:.0f} s")
+    yield Text(f"probe: {report.verdict}")
 
 
 def render_plan(plan: Plan) -> Iterator[RenderableType]:
