@@ -19,7 +19,7 @@ from vstate.schemas.tables.names import NameKind
 from vstate.schemas.tables.request import RequestKind
 from vstate.schemas.tables.snapshot import SnapshotKind
 from vstate.tracer.outcome import stream_batches
-from vstate.tracer.recorder import ChunkQueue, Recorder, SnapshotRow
+from vstate.tracer.recorder import Chunk, ChunkQueue, Recorder, SnapshotRow
 from vstate.tracer.writer import Writer
 
 SECRET = bytes(16)
@@ -34,12 +34,22 @@ def wait_until(condition: Callable[[], object], what: str) -> None:
         time.sleep(0.001)
 
 
+class CountingQueue(ChunkQueue):
+    """A queue that knows how many chunks were ever put into it."""
+
+    chunks = 0
+
+    def put(self, chunk: Chunk) -> None:
+        self.chunks += 1
+        super().put(chunk)
+
+
 class RecordedTrace:
     """A recorder and a writer, as a session wires them."""
 
     def __init__(self, folder: Path, max_disk_bytes: int = 0) -> None:
         self.folder = folder
-        self.queue = ChunkQueue()
+        self.queue = CountingQueue()
         self.recorder = Recorder(self.queue, pools=1)
         self.failures: list[str] = []
         self.told_behind: list[int] = []
@@ -68,8 +78,8 @@ class RecordedTrace:
         self.boundary()
 
     def settle(self) -> None:
-        """Wait until the writer has taken everything, or has failed."""
-        wait_until(lambda: self.failures or not len(self.queue), "an empty queue")
+        """Wait until the writer has written everything, or has failed."""
+        wait_until(lambda: self.failures or self.writer._written_chunks == self.queue.chunks, "an idle writer")
 
     def finish(self) -> ClosingCounts:
         self.recorder.hand_over(time.monotonic_ns())
@@ -109,9 +119,9 @@ class RecorderLog(TraceLog):
                 values += value
                 value = len(value)
             numbers.append(int(value))
-        block_hash = row.cells.get("block_hash", 0)
-        raw = block_hash.to_bytes(32, "big") + bytes(4) if block_hash else b""
-        if raw:
+        raw = b""
+        if (table, row.cells.get("kind")) in (("block", BlockKind.CACHE_INSERT), ("snapshot", SnapshotKind.HASH)):
+            raw = row.cells["block_hash"].to_bytes(32, "big") + bytes(4)
             numbers[[column.name for column in columns].index("block_hash")] = 0
         self._recorder.row(table, *numbers, values=values, raw=raw)
         return row
@@ -160,7 +170,7 @@ class RecordedEngine(TinyEngine):
         """Let drawn requests come and go."""
         draw = self.random
         for _ in range(steps):
-            if draw.random() < 0.5:
+            if draw.random() < 0.5 and len(self.waiting) < 4:
                 self.arrive(draw.randint(1, 40), draw.randint(1, 12), family=draw.randrange(3))
             self.step(chunk=draw.choice((3, 8, 16)))
             each()
