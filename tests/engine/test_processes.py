@@ -2,29 +2,15 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
-from pathlib import Path
 
 import openai
 import pytest
 
+from support.processes import IN_PROCESS, TESTS, free_port, model_to_serve, serve_options, succeeds, wait_until_up
 from support.runs import VSTATE, reconciled
 from vstate.schemas.tables.request import RequestKind
-from vstate.tracer.models.tiny import build, tiny_model
-from vstate.tracer.models.tokenizer import write_tokenizer
-
-TESTS = Path(__file__).parents[1]
-IN_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"}
-
-
-def succeeds(command, environment):
-    """Run a process that must end well, and show what it said where it does not."""
-    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=280)
-    assert done.returncode == 0, f"{done.returncode}: {done.stdout[-3000:]}{done.stderr[-6000:]}"
 
 
 @pytest.mark.parametrize("model", ["qwen3", "gemma3"])
@@ -44,51 +30,30 @@ def test_replay_holds_with_two_steps_in_flight(tmp_path, every_boundary, model):
     assert any(a == b == 0 for a, b in zip(kinds, kinds[1:], strict=False)), "no two steps were in flight"
 
 
-def test_a_second_engine_of_a_run_is_an_engine_of_its_own(tmp_path):
-    environment = os.environ | IN_PROCESS | {"VSTATE_TRACE_RUN": str(tmp_path / "run"), "PYTHONPATH": str(TESTS)}
-    for _ in range(2):
-        command = [sys.executable, TESTS / "support" / "async_engine.py", "qwen3"]
-        succeeds(command, environment)
-    assert len(list((tmp_path / "run" / "events").iterdir())) == 2
-    run = reconciled(tmp_path / "run")
-    assert run.summary["verdict"] == "clean"
-    assert run.summary["requests"] == 50
+def test_a_restart_is_a_run_of_its_own_and_can_be_switched_with_two_steps_in_flight(tmp_path, every_boundary):
+    """Both starts are told the same folder; the second is switched off and on while steps are in flight."""
+    path = f"{TESTS}{os.pathsep}{every_boundary['PYTHONPATH']}"
+    environment = os.environ | IN_PROCESS | {"VSTATE_TRACE_DIR": str(tmp_path / "traces"), "PYTHONPATH": path}
+    script, made = TESTS / "support" / "async_engine.py", []
+    for arguments in (["qwen3"], ["lfm2-moe", '{"15": "off", "30": "on", "40": "off", "55": "on"}']):
+        succeeds([sys.executable, script, *arguments], environment)
+        (folder,) = set((tmp_path / "traces").iterdir()) - {run.folder for run in made}
+        made.append(reconciled(folder))
+    first, second = made
+    assert len(list(first.folder.glob("events/engine-*"))) == 1
+    assert len(list(second.folder.glob("events/engine-*"))) == 3
+    assert first.summary["requests"] == 25
+    for run in made:
+        assert run.summary["verdict"] == "clean"
+        assert run.illegal == []
+        assert all(e["undercount_requests"] == 0 for e in run.estimates("vstate", "life"))
+    assert all(e["unknown_requests"] > 0 for e in second.estimates("vstate", "life"))
 
 
-@pytest.fixture
-def model(tmp_path):
-    """A tiny model with a tokenizer, as a server wants it."""
-    folder = tmp_path / "model"
-    folder.mkdir()
-    build(tiny_model("qwen3"), folder)
-    if not (folder / "tokenizer.json").exists():
-        write_tokenizer(folder, 1024, {}, {})
-    return folder
-
-
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
-def wait_until_up(process, port):
-    deadline = time.monotonic() + 200
-    while time.monotonic() < deadline:
-        assert process.poll() is None, "the server ended before it was up"
-        try:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2)
-            return
-        except OSError:
-            time.sleep(0.5)
-    raise AssertionError("the server never came up")
-
-
-def test_a_server_under_a_real_client_ends_with_a_complete_run(tmp_path, model):
+def test_a_server_under_a_real_client_ends_with_a_complete_run(tmp_path):
+    model = model_to_serve(tmp_path / "model", "qwen3")
     port, folder = free_port(), tmp_path / "run"
-    options = ["--load-format", "dummy", "--enforce-eager", "--dtype", "bfloat16", "--max-model-len", "1024"]
-    options += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", "tiny"]
-    command = [*VSTATE, "trace", "serve", "--out", str(folder), "--", str(model), *options]
+    command = [*VSTATE, "trace", "serve", "--out", str(folder), "--", str(model), *serve_options(port)]
     environment = os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"}
     with (tmp_path / "log").open("w") as log:
         server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)

@@ -3,7 +3,7 @@
 The CPU platform switches async scheduling off when a configuration is made, so it is switched on
 again afterwards; the worker answers in `sample_tokens`, as an asynchronous one does.
 
-usage: python async_engine.py MODEL (the environment says where the trace goes)
+usage: python async_engine.py MODEL [TURNS] (the environment says where the trace goes; `switching.py` turns)
 """
 
 import os
@@ -15,6 +15,7 @@ from vllm import EngineArgs
 from vllm.v1.engine.llm_engine import LLMEngine
 from vllm.v1.executor import Executor
 
+from support.switching import SwitchedEngine
 from vstate.tracer.engines.driver import drive
 from vstate.tracer.engines.stand_in import StandInWorker
 from vstate.tracer.models.tiny import COMMON_ARGUMENTS, build, tiny_model
@@ -49,7 +50,8 @@ def main() -> None:
         assert core.batch_queue_size == 2, "the engine does not run ahead"
         assert type(core.scheduler).__name__ == "AsyncScheduler"
         prompts = PromptSource(0, config.model_config.get_vocab_size(), {}, config.cache_config.block_size)
-        drive(engine, smoke(), prompts, config.model_config.max_model_len, lambda *_: None)
+        driven = SwitchedEngine(engine, sys.argv[2]) if len(sys.argv) > 2 else engine
+        drive(driven, smoke(), prompts, config.model_config.max_model_len, lambda *_: None)
         engine.engine_core.shutdown()
     # The engine is shut down; what native libraries do while an interpreter ends is not under test,
     # and has crashed there.
