@@ -100,11 +100,7 @@ def group_manifests(scheduler: Any, layers: dict[str, Any]) -> tuple[GroupManife
         zip(scheduler.kv_cache_config.kv_cache_groups, coordinator.single_type_managers, strict=True)
     ):
         pool = pools.index(manager.block_pool)
-        states = [
-            state._replace(owner=layer_owner(name, scheduler.vllm_config))
-            for name in group.layer_names
-            for state in layer_states(name, group.kv_cache_spec, layers)
-        ]
+        states = group_states(group, scheduler.vllm_config, layers)
         spec = manager.kv_cache_spec
         facts = Facts(index, pool, manager.block_size, scheduler.block_size, block_bytes[pool])
         manifests.append(
@@ -128,6 +124,15 @@ def group_manifests(scheduler: Any, layers: dict[str, Any]) -> tuple[GroupManife
             )
         )
     return tuple(manifests)
+
+
+def group_states(group: Any, vllm_config: Any, layers: dict[str, Any]) -> list[LayerState]:
+    """Say what state the layers of a group keep in one block, and whose it is."""
+    return [
+        state._replace(owner=layer_owner(name, vllm_config))
+        for name in group.layer_names
+        for state in layer_states(name, group.kv_cache_spec, layers)
+    ]
 
 
 class Facts(NamedTuple):
@@ -249,6 +254,7 @@ def _component(owner: Owner, state_class: StateClass, members: list[LayerState],
         useful_bytes_per_unit=block_bytes if slot else block_bytes // facts.block_tokens,
         useful_bytes_per_block=block_bytes,
         charged_bytes_per_block=block_bytes,
+        layer_block_bytes=tuple(member.block_bytes for member in members),
         lifetime=Lifetime.WINDOW if state_class is StateClass.SLIDING_KV else Lifetime.REQUEST,
         mutability=Mutability.IN_PLACE if slot else Mutability.APPEND_ONLY,
         eviction=Eviction.WITH_DEPENDENTS if slot or state_class is StateClass.SPARSE_INDEX else Eviction.LRU,

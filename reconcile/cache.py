@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from vstate.reconcile.columns import cached_batch, cached_schema
-from vstate.reconcile.streams import EngineFolder, RunFolder
+from vstate.reconcile.streams import RunFolder
 from vstate.schemas.errors import VstateError
 from vstate.schemas.manifests import (
     PRIVATE_FILE_MODE,
@@ -28,12 +28,13 @@ from vstate.schemas.manifests import (
 )
 from vstate.schemas.streams import StreamFile, StreamReader
 from vstate.schemas.tables import TABLES
+from vstate.schemas.tables.memory import MEMORY
 from vstate.schemas.vocabulary import SCHEMA_VERSION
 
 RECONCILE_FOLDER = "reconcile"
 CACHE_FOLDER = "cache"
 CACHE_FILE = "cache.json"
-CACHE_VERSION = 1
+CACHE_VERSION = 2
 """Version of what the parts hold; the cache of another version is made again."""
 
 ROWS_PER_GROUP = 131_072
@@ -48,7 +49,10 @@ def no_progress(stage: str, done: int, total: int) -> None:
 
 
 class StreamPart(Manifest):
-    """What one stream held when it was read. `first_seq` and `last_seq` are -1 without rows."""
+    """What one stream held when it was read. `first_seq` and `last_seq` are -1 without rows.
+
+    `engine` is the number of the engine, and of the holder for the table `memory`, which only holders write.
+    """
 
     stream: str
     table: str
@@ -77,6 +81,7 @@ class CacheManifest(Manifest):
     schema_version: int = SCHEMA_VERSION
     cache_version: int = CACHE_VERSION
     engines: tuple[str, ...]
+    holders: tuple[str, ...] = ()
     parts: tuple[StreamPart, ...]
 
 
@@ -93,7 +98,7 @@ class Cache:
 
     def parts(self, engine: int) -> list[StreamPart]:
         """Return what is known of the streams of one engine, by table and segment."""
-        mine = (part for part in self.manifest.parts if part.engine == engine)
+        mine = (part for part in self.manifest.parts if part.engine == engine and part.table != MEMORY.name)
         return sorted(mine, key=lambda part: (part.table, part.segment))
 
     @property
@@ -135,15 +140,17 @@ def update_cache(run: RunFolder, progress: Progress = no_progress) -> Cache:
         for private in (folder.parent, folder, *(folder / table for table in TABLES)):
             private.mkdir(mode=PRIVATE_FOLDER_MODE, exist_ok=True)
     old = _known(folder, run)
-    streams = [(engine, stream) for engine in run.engines for stream in engine.streams]
+    streams = [(engine.engine, stream) for engine in run.engines for stream in engine.streams]
+    streams += [(number, stream) for number, holder in enumerate(run.holders) for stream in holder.streams]
     parts = []
-    for done, (engine, stream) in enumerate(streams):
+    for done, (process, stream) in enumerate(streams):
         known = old.get(stream.key)
         if known is None or known.stream_bytes != stream.size_bytes:
             progress(f"reading {stream.key}", done, len(streams))
-            known = _convert(run, engine, stream, folder)
+            known = _convert(run, process, stream, folder)
         parts.append(known)
-    manifest = CacheManifest(engines=tuple(engine.path.name for engine in run.engines), parts=tuple(parts))
+    engines, holders = _process_names(run)
+    manifest = CacheManifest(engines=engines, holders=holders, parts=tuple(parts))
     if tuple(old.values()) != manifest.parts:
         with writing(run.path):
             _remove_strays(folder, manifest)
@@ -152,33 +159,38 @@ def update_cache(run: RunFolder, progress: Progress = no_progress) -> Cache:
 
 
 def _known(folder: Path, run: RunFolder) -> dict[str, StreamPart]:
-    """Return the parts that are still good; none where engines have other numbers now."""
+    """Return the parts that are still good; none where processes have other numbers now."""
     try:
         manifest = read_manifest(folder / CACHE_FILE, CacheManifest)
     except VstateError:
         return {}
-    names = tuple(engine.path.name for engine in run.engines)
-    if manifest.cache_version != CACHE_VERSION or manifest.engines != names[: len(manifest.engines)]:
+    engines, holders = _process_names(run)
+    same = manifest.engines == engines[: len(manifest.engines)] and manifest.holders == holders[: len(manifest.holders)]
+    if manifest.cache_version != CACHE_VERSION or not same:
         return {}
     return {part.stream: part for part in manifest.parts if (folder / part.file).exists()}
 
 
-def _convert(run: RunFolder, engine: EngineFolder, stream: StreamFile, folder: Path) -> StreamPart:
+def _process_names(run: RunFolder) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return tuple(engine.path.name for engine in run.engines), tuple(holder.path.name for holder in run.holders)
+
+
+def _convert(run: RunFolder, process: int, stream: StreamFile, folder: Path) -> StreamPart:
     table = TABLES[stream.table]
     rows, first_seq, last_seq = 0, -1, -1
     reader = StreamReader(stream)
-    path = folder / part_file(stream.table, engine.engine, stream.segment)
+    path = folder / part_file(stream.table, process, stream.segment)
     with writing(run.path), _replaced(path, cached_schema(table)) as parquet:
         for batch in _joined(reader):
             numbers = pc.min_max(batch.column("seq")).as_py()
             first_seq = numbers["min"] if rows == 0 else first_seq
             last_seq = numbers["max"]
             rows += batch.num_rows
-            parquet.write_batch(cached_batch(table, batch, engine.engine))
+            parquet.write_batch(cached_batch(table, batch, process))
     return StreamPart(
         stream=stream.key,
         table=stream.table,
-        engine=engine.engine,
+        engine=process,
         segment=stream.segment,
         stream_bytes=stream.size_bytes,
         rows=rows,

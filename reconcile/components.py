@@ -8,7 +8,7 @@ from vstate.reconcile.replay import Replay, read_sql
 from vstate.reconcile.streams import RunFolder
 from vstate.schemas.component import StateComponent
 from vstate.schemas.summary import ComponentSummary
-from vstate.schemas.vocabulary import StateClass, Unit
+from vstate.schemas.vocabulary import Evidence, StateClass, Unit
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,17 @@ class ReleaseTotals:
 
 
 def summarise_components(replay: Replay, run: RunFolder) -> list[ComponentSummary]:
-    """Return one row per component, in the order of groups and of the manifest.
+    """Return one row per component: those of the pools in the order of groups and of the manifest, then the others.
 
     Engines of one run add up. An engine that was started again in the place of another one adds
-    its traffic, but its pool is planned once.
+    its traffic, but its pool is planned once. Real bytes are those that workers and front ends measured.
     """
+    real = {
+        component: (planned_bytes, observed_bytes)
+        for component, planned_bytes, observed_bytes in replay.connection.execute(
+            read_sql("component_bytes")
+        ).fetchall()
+    }
     totals = {
         (engine, pool, group): ReleaseTotals(*sums)
         for engine, pool, group, *sums in replay.connection.execute(read_sql("release_totals")).fetchall()
@@ -47,19 +53,40 @@ def summarise_components(replay: Replay, run: RunFolder) -> list[ComponentSummar
                 pools = planned.setdefault(key, {})
                 pools[engine.manifest.data_parallel_rank] = component.charged_bytes_per_block * num_blocks[group.pool]
                 before = rows.get(key)
+                _, observed_bytes = real.get(component.id, (0, None))
                 rows[key] = ComponentSummary(
                     component=component.id,
                     state_class=component.state_class,
                     owner=component.owner,
                     group=group.group,
-                    evidence=component.evidence,
+                    evidence=component.evidence if observed_bytes is None else Evidence.MEASURED,
                     useful_bytes=useful_bytes(component, held) + (before.useful_bytes if before else 0),
                     charged_bytes=held.held_blocks * component.charged_bytes_per_block
                     + (before.charged_bytes if before else 0),
                     planned_bytes=sum(pools.values()),
-                    observed_bytes=None,
+                    observed_bytes=observed_bytes,
                 )
-    return [rows[key] for key in sorted(rows, key=lambda key: key[0])]
+    return [rows[key] for key in sorted(rows, key=lambda key: key[0])] + _outside_pools(run, real)
+
+
+def _outside_pools(run: RunFolder, real: dict[str, tuple[int, int | None]]) -> list[ComponentSummary]:
+    """Return the components that no block holds; requests do not take or release them."""
+    found = {c.id: c for holder in run.holders for c in holder.manifest.components if c.group < 0}
+    return [
+        ComponentSummary(
+            component=component.id,
+            state_class=component.state_class,
+            owner=component.owner,
+            group=component.group,
+            evidence=component.evidence if real[component.id][1] is None else Evidence.MEASURED,
+            useful_bytes=0,
+            charged_bytes=0,
+            planned_bytes=real[component.id][0],
+            observed_bytes=real[component.id][1],
+        )
+        for component in found.values()
+        if component.id in real
+    ]
 
 
 def useful_bytes(component: StateComponent, held: ReleaseTotals) -> int:

@@ -63,7 +63,7 @@ def _summarise(run: RunFolder, cache: Cache, replay: Replay) -> Summary:
         steps=steps,
         requests=outcome["requests"],
         events=cache.rows,
-        dropped=sum(engine.lost_rows for engine in run.engines),
+        dropped=sum(engine.lost_rows for engine in run.engines) + sum(holder.lost_rows for holder in run.holders),
         gaps=list(replay.gaps),
         verdict=_verdict(run, cache, replay, findings),
         outcome=outcome,

@@ -25,6 +25,7 @@ from vstate.reconcile.streams import EngineFolder, RunFolder
 from vstate.schemas.errors import VstateError
 from vstate.schemas.tables import TABLES
 from vstate.schemas.tables.block import BLOCK, REFERENCE_DELTA
+from vstate.schemas.tables.memory import MEMORY
 from vstate.schemas.vocabulary import Holder
 
 DUCKDB_SETTINGS = {
@@ -131,10 +132,35 @@ def _load(connection: Any, run: RunFolder, cache: Cache) -> None:
     numbers = (
         f"SELECT engine, seq FROM trace_{name}" + (" WHERE position = 0" if name == BLOCK.name else "")
         for name in TABLES
+        if name != MEMORY.name
     )
     connection.execute(f"CREATE VIEW trace_numbers AS {' UNION ALL '.join(numbers)}")
     connection.execute("CREATE TABLE number_holes (engine INTEGER, after_seq BIGINT, next_seq BIGINT)")
     _load_manifests(connection, run.engines, cache)
+    load_rows(
+        connection,
+        "state_components",
+        pa.schema(
+            {
+                "holder": pa.int32(),
+                "component": pa.int32(),
+                "id": pa.string(),
+                "data_parallel_rank": pa.int32(),
+                "engine_bytes": pa.int64(),
+            }
+        ),
+        [
+            {
+                "holder": number,
+                "component": index,
+                "id": component.id,
+                "data_parallel_rank": holder.manifest.data_parallel_rank,
+                "engine_bytes": component.engine_bytes,
+            }
+            for number, holder in enumerate(run.holders)
+            for index, component in enumerate(holder.manifest.components)
+        ],
+    )
 
 
 def _load_manifests(connection: Any, engines: tuple[EngineFolder, ...], cache: Cache) -> None:

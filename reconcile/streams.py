@@ -10,8 +10,10 @@ from vstate.schemas.manifests import (
     EVENTS_FOLDER,
     PROCESS_FILE,
     RUN_FILE,
+    AnyProcessManifest,
     ProcessManifest,
     RunManifest,
+    StateProcessManifest,
     read_manifest,
 )
 from vstate.schemas.streams import StreamFile, reading, stream_files
@@ -47,12 +49,30 @@ class EngineFolder:
 
 
 @dataclass(frozen=True)
+class StateFolder:
+    """What a worker or a front end left: its manifest and its streams."""
+
+    path: Path
+    manifest: StateProcessManifest
+    streams: tuple[StreamFile, ...]
+
+    @property
+    def lost_rows(self) -> int:
+        """Rows that the process knows it dropped."""
+        return self.manifest.closing.lost_rows if self.manifest.closing else 0
+
+
+@dataclass(frozen=True)
 class RunFolder:
-    """A run on disk. `engines` are numbered in the order in which they started."""
+    """A run on disk. `engines` are numbered in the order in which they started.
+
+    `holders` are the workers and front ends, in the order in which they started.
+    """
 
     path: Path
     manifest: RunManifest | None
     engines: tuple[EngineFolder, ...]
+    holders: tuple[StateFolder, ...] = ()
 
     @property
     def model(self) -> str:
@@ -86,11 +106,15 @@ def _find_run(path: Path) -> RunFolder:
     manifest = None
     if (path / RUN_FILE).exists():
         manifest = read_manifest(path / RUN_FILE, RunManifest)
-    found = []
+    found, holders = [], []
     for folder in sorted(entry for entry in events.iterdir() if entry.is_dir()):
-        process = read_manifest(folder / PROCESS_FILE, ProcessManifest)
-        if process.role == ENGINE_ROLE:
+        head = read_manifest(folder / PROCESS_FILE, AnyProcessManifest)
+        if head.role == ENGINE_ROLE:
+            process = read_manifest(folder / PROCESS_FILE, ProcessManifest)
             found.append((process.clock.wall_ns, folder.name, folder, process))
+        else:
+            beside = read_manifest(folder / PROCESS_FILE, StateProcessManifest)
+            holders.append((beside.clock.wall_ns, folder.name, StateFolder(folder, beside, stream_files(folder))))
     if not found:
         raise VstateError(f"{events} holds no engine process; nothing was recorded in this run")
     engines = tuple(
@@ -99,7 +123,7 @@ def _find_run(path: Path) -> RunFolder:
     )
     if not any(engine.streams for engine in engines):
         raise VstateError(f"{engines[0].path} holds no event streams; the engine recorded nothing")
-    return RunFolder(path, manifest, engines)
+    return RunFolder(path, manifest, engines, tuple(holder for *_, holder in sorted(holders, key=lambda e: e[:2])))
 
 
 def _no_run_here(path: Path) -> str:

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vstate.schemas.summary import ComponentSummary, EstimateSummary, Finding, Summary
-from vstate.schemas.vocabulary import Owner
+from vstate.schemas.vocabulary import Owner, StateClass
 
 VERDICT_STYLES = {"clean": "bold green", "findings": "bold red", "incomplete": "bold yellow"}
 SEVERITY_STYLES = {"info": "cyan", "undercount": "yellow", "illegal": "red"}
@@ -18,6 +18,8 @@ ESTIMATE_NAMES = {
     ("stock", "life"): "vLLM's gate, whole life",
     ("vstate", "life"): "vstate, whole life",
 }
+CACHED_CLASSES = (StateClass.ENCODER_OUTPUT, StateClass.PROCESSOR_CACHE)
+"""Classes whose planned bytes are room, which need not be filled."""
 KIBIBYTE = 1024
 BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -33,6 +35,8 @@ def render_summary(summary: Summary) -> RenderableType:
         parts.append(state_table(summary))
     if summary.estimates:
         parts.append(error_table(summary.estimates))
+    if any(component.observed_bytes is not None for component in summary.components):
+        parts.append(bytes_table(summary.components))
     return Group(*parts)
 
 
@@ -48,7 +52,7 @@ def state_table(summary: Summary) -> Table:
     for name in ("naive", "gate", "vstate", "engine", "useful", "charged", "share"):
         table.add_column(name, justify="right", no_wrap=True)
     rows: dict[tuple[tuple[str, ...], ...], list[int]] = {}
-    for group in dict.fromkeys(component.group for component in summary.components):
+    for group in dict.fromkeys(component.group for component in summary.components if component.group >= 0):
         rows.setdefault(_group_rows(summary, group), []).append(group)
     for lines, groups in rows.items():
         for number, line in enumerate(lines):
@@ -113,6 +117,39 @@ def error_table(estimates: list[EstimateSummary]) -> Table:
             *(str(sum(row.unknown_requests for row in rows)) for _ in unknown),
         )
     return table
+
+
+def bytes_table(components: list[ComponentSummary]) -> Table:
+    """Return planned against real bytes, a row per component; the pools' rows of equal figures are joined."""
+    table = _table("Planned against real bytes per worker (real: measured on tensors)")
+    table.add_column("state", no_wrap=True)
+    for name in ("planned", "real", "difference"):
+        table.add_column(name, justify="right", no_wrap=True)
+    rows: dict[tuple[str, ...], list[int]] = {}
+    for component in components:
+        place = component.component.partition("/")[2] if component.group >= 0 else component.component
+        words = dict.fromkeys(place.split("/"))  # an encoder's own encoder is named once
+        rows.setdefault((" ".join(words), *_planned_and_real(component)), []).append(component.group)
+    for (state, *figures), groups in rows.items():
+        where = f" (group {_span(groups)})" if groups[0] >= 0 else ""
+        table.add_row(state + where, *figures)
+    return table
+
+
+def _planned_and_real(component: ComponentSummary) -> tuple[str, str, str]:
+    planned, real = component.planned_bytes, component.observed_bytes
+    if real is None:
+        return readable_bytes(planned), "-", "-"
+    cached = component.state_class in CACHED_CLASSES
+    off = f"{real / planned:.1%} used" if cached and planned else readable_difference(real - planned)
+    return readable_bytes(planned), readable_bytes(real), off
+
+
+def readable_difference(difference: int) -> str:
+    """Return a signed number of bytes, ``none`` for zero."""
+    if not difference:
+        return "none"
+    return ("+" if difference > 0 else "-") + readable_bytes(abs(difference))
 
 
 def _table(title: str) -> Table:

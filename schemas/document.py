@@ -18,7 +18,7 @@ def _column_row(column: Column) -> str:
 
 
 def _table_section(table: Table) -> list[str]:
-    title = f"## `{table.name}`" + ("" if table.written else " (declared, not written yet)")
+    title = f"## `{table.name}`"
     head = ["| column | type | unit | meaning |", "|---|---|---|---|"]
     return [title, "", table.doc, "", *head, *(_column_row(column) for column in table.columns), ""]
 

@@ -139,8 +139,15 @@ class ClosingCounts(Manifest):
     writer_error: str = ""
 
 
-class ProcessManifest(Manifest):
-    """`process.json` of one process of a run."""
+class AnyProcessManifest(Manifest):
+    """What `process.json` says of any process of a run.
+
+    Attributes:
+        role: ``engine`` (an engine core: scheduler and pools), ``worker`` (where the tensors are), or
+            ``frontend`` (where requests are processed).
+        engine_id: Id of this process' trace; two engines in one process have two.
+        closing: None for a process that was killed or is still going.
+    """
 
     schema_version: int = SCHEMA_VERSION
     vstate_version: str
@@ -152,12 +159,27 @@ class ProcessManifest(Manifest):
     tensor_parallel_rank: int = 0
     pid: int
     clock: ClockAnchor
+    closing: ClosingCounts | None = None
+
+
+class ProcessManifest(AnyProcessManifest):
+    """`process.json` of an engine core."""
+
     scheduler_class: str
     anchors: tuple[AnchorState, ...]
     settings: EngineSettings
     pools: tuple[PoolManifest, ...]
     groups: tuple[GroupManifest, ...]
-    closing: ClosingCounts | None = None
+
+
+class StateProcessManifest(AnyProcessManifest):
+    """`process.json` of a worker or a front end.
+
+    Attributes:
+        components: What state lies in this process; the table `memory` refers to them by index.
+    """
+
+    components: tuple[StateComponent, ...] = ()
 
 
 class Machine(Manifest):

@@ -37,7 +37,10 @@ class ComponentSummary(BaseModel):
     """Useful and charged bytes of one component.
 
     ``useful_bytes`` and ``charged_bytes`` are summed over requests at the moment each
-    released its blocks; ``planned_bytes`` is the component's part of the pool.
+    released its blocks, from the engine's books; 0 outside the pools. ``planned_bytes`` is the component's
+    part of the pool, or what is planned for it outside. ``observed_bytes`` are those of real tensors, null
+    where none were measured; what grows while serving counts at its peak. ``evidence`` is ``measured``
+    where they are there. ``group`` is -1 outside the pools.
     """
 
     component: str

@@ -70,13 +70,11 @@ class Table:
         name: Table name; its files are ``<name>-<nnnn>.arrows``.
         doc: What one row is.
         columns: Columns in the order in which they are written.
-        written: False for a table that is declared and that no hook fills yet.
     """
 
     name: str
     doc: str
     columns: tuple[Column, ...]
-    written: bool = True
 
     def schema(self) -> pa.Schema:
         """Arrow schema of the streams, with table name and schema version."""

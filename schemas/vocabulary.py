@@ -49,6 +49,7 @@ class Unit(StrEnum):
     BLOCK = "block"
     REQUEST = "request"
     ITEM = "item"
+    EMBED = "embed"
     ENGINE = "engine"
 
 

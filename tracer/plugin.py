@@ -35,6 +35,7 @@ def register() -> None:
 
 def _arrange(settings: TraceSettings) -> None:
     from vstate.tracer.anchors import WRAPPER_MARK, check_anchors, misfits
+    from vstate.tracer.memory_hooks import hook_memory
 
     anchors = check_anchors()
     if bad := misfits(anchors):
@@ -48,6 +49,7 @@ def _arrange(settings: TraceSettings) -> None:
     _replace(SchedulerConfig, "get_scheduler_cls", _traced_class(settings, anchors))
     _replace(EngineCore, "preprocess_add_request", _keep_external_id)
     _replace(EngineCore, "shutdown", _close_first)
+    hook_memory(settings, _replace)
 
 
 def _replace(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]]) -> None:

@@ -16,6 +16,7 @@ from vstate.schemas.manifests import (
     PRIVATE_FOLDER_MODE,
     PROCESS_FILE,
     AnchorState,
+    AnyProcessManifest,
     ClockAnchor,
     ClosingCounts,
     ProcessManifest,
@@ -145,7 +146,7 @@ def process_manifest(scheduler: Any, anchors: tuple[AnchorState, ...], start_ns:
     )
 
 
-def make_process_folder(run: Path, manifest: ProcessManifest, start_ns: int) -> Path:
+def make_process_folder(run: Path, manifest: AnyProcessManifest, start_ns: int) -> Path:
     """Make the folder that only this process writes to."""
     ranks = (manifest.data_parallel_rank, manifest.pipeline_parallel_rank, manifest.tensor_parallel_rank)
     name = "{}-dp{}-pp{}-tp{}-{}-{}".format(manifest.role, *ranks, manifest.pid, start_ns)

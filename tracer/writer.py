@@ -24,6 +24,7 @@ from vstate.schemas.table import Table
 from vstate.schemas.tables import TABLES
 from vstate.schemas.tables.block import BlockKind
 from vstate.schemas.tables.snapshot import SnapshotKind
+from vstate.tracer.memory_log import MemoryLog
 from vstate.tracer.recorder import HASH_BYTES, Chunk, ChunkQueue, cell_width
 from vstate.tracer.siphash import siphash
 
@@ -135,7 +136,7 @@ class Writer:
     def __init__(
         self,
         folder: Path,
-        queue: ChunkQueue,
+        queue: ChunkQueue | MemoryLog,
         secret: bytes,
         on_segment_full: Callable[[], None],
         on_failure: Callable[[str], None],

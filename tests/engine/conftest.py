@@ -8,6 +8,7 @@ import pytest
 from support.engine_record import Recorder
 from support.runs import CELLS, USED, make_run
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # several engines at once, each on one core
 os.environ["PYTHONFAULTHANDLER"] = "1"  # an engine that crashes in native code leaves a traceback in its log
 
 

@@ -1,0 +1,159 @@
+"""The parts of a loaded model that lie outside the block pools: weights, encoder, projector, draft.
+
+A model is taken apart when it is built and before its weights are processed: afterwards a
+platform may have packed them into copies that no parameter shows (vLLM on a CPU does).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from vstate.inventory.tensors import shape_bytes, storage_bytes
+from vstate.schemas.component import StateComponent
+from vstate.schemas.vocabulary import Eviction, Lifetime, Mutability, Owner, Shareable, StateClass, Unit
+
+BUILT = "vstate_built"
+"""Attribute of a model that holds what was seen when it was built."""
+
+
+@dataclass(frozen=True)
+class ModulePart:
+    """Weights that one module holds itself, not those of its children.
+
+    Attributes:
+        module: The module's identity, so that modules a draft shares are told from its own.
+        planned: Bytes by shape and type.
+        measured: Bytes of the storages; 0 on the meta device.
+    """
+
+    module: int
+    planned: int
+    measured: int
+
+
+@dataclass(frozen=True)
+class BuiltModel:
+    """A model as it was built: its modules by name. A weight that two modules share is the first one's."""
+
+    modules: dict[str, ModulePart] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Weights of one part of the deployment, in bytes."""
+
+    component: StateComponent
+    measured: int
+
+
+def built_model(model: Any) -> BuiltModel:
+    """Take a model apart that was just built."""
+    seen: set[int] = set()
+    modules = {}
+    for name, module in model.named_modules():
+        own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+        tensors = [tensor for tensor in own if id(tensor) not in seen]
+        seen.update(map(id, tensors))
+        modules[name] = ModulePart(id(module), shape_bytes(tensors), storage_bytes(tensors))
+    return BuiltModel(modules)
+
+
+def weight_parts(target: Any, draft: Any = None) -> list[Part]:
+    """Return the weights of a loaded model by part, those built for it alone.
+
+    Args:
+        target: The model, which was taken apart when it was built; one that was not has no parts.
+        draft: The draft's model, or None. What it shares with the target (its embeddings and its
+            head, usually) is the target's.
+    """
+    parts: dict[tuple[StateClass, Owner, str], list[ModulePart]] = {}
+    built: BuiltModel | None = getattr(target, BUILT, None)
+    if built is not None:
+        place = encoder_places(target)
+        for name, module in built.modules.items():
+            parts.setdefault(place(name), []).append(module)
+    drafted: BuiltModel | None = getattr(draft, BUILT, None)
+    if drafted is not None:
+        kept = {id(module) for module in draft.modules()} - {id(module) for module in target.modules()}
+        own = [module for module in drafted.modules.values() if module.module in kept]
+        parts[(StateClass.WEIGHTS, Owner.DRAFT, "")] = own
+    return [
+        Part(_weights(*key, sum(m.planned for m in modules)), sum(m.measured for m in modules))
+        for key, modules in parts.items()
+        if sum(m.planned for m in modules)
+    ]
+
+
+def encoder_places(model: Any) -> Any:
+    """Return a function from a module's name to the part it belongs to.
+
+    vLLM's multimodal models mark their towers when they are built
+    (``SupportsMultiModal._mark_tower_model``); the projector is what their module mapping calls
+    the connector, and part of the tower where a model has no such mapping.
+    """
+    towers = tuple(getattr(model, "_tower_model_names", ()) or ())
+    connectors: tuple[str, ...] = ()
+    if towers and callable(getattr(model, "get_mm_mapping", None)):
+        mapping = model.get_mm_mapping()
+        connectors = tuple(name.rstrip(".") for name in mapping.connector if name)
+        towers += tuple(name.rstrip(".") for name in mapping.tower_model if name)
+
+    def place(name: str) -> tuple[StateClass, Owner, str]:
+        if _under(name, connectors):
+            return StateClass.ENCODER, Owner.ENCODER, "projector"
+        if _under(name, towers):
+            return StateClass.ENCODER, Owner.ENCODER, "tower"
+        return StateClass.WEIGHTS, Owner.TARGET, ""
+
+    return place
+
+
+def _under(name: str, prefixes: tuple[str, ...]) -> bool:
+    return any(name == prefix or name.startswith(f"{prefix}.") for prefix in prefixes)
+
+
+def _weights(state_class: StateClass, owner: Owner, part: str, planned: int) -> StateComponent:
+    return outside_pools(
+        "/".join(filter(None, (owner, state_class, part))),
+        state_class,
+        owner,
+        unit=Unit.ENGINE,
+        unit_bytes=planned,
+        engine_bytes=planned,
+        eviction=Eviction.NEVER,
+    )
+
+
+def outside_pools(
+    component: str,
+    state_class: StateClass,
+    owner: Owner,
+    *,
+    unit: Unit,
+    unit_bytes: int,
+    engine_bytes: int,
+    eviction: Eviction,
+    dtype: str = "",
+) -> StateComponent:
+    """Make a component that lies in no block pool; one that can be evicted is shared by all who have the same item."""
+    kept = eviction is Eviction.NEVER
+    return StateComponent(
+        id=component,
+        state_class=state_class,
+        owner=owner,
+        pool=-1,
+        group=-1,
+        layers=(),
+        dtype=dtype,
+        unit=unit,
+        useful_bytes_per_unit=unit_bytes,
+        useful_bytes_per_block=0,
+        charged_bytes_per_block=0,
+        engine_bytes=engine_bytes,
+        lifetime=Lifetime.ENGINE if kept else Lifetime.CACHE,
+        mutability=Mutability.IMMUTABLE,
+        eviction=eviction,
+        shareable=Shareable.NEVER if kept else Shareable.ALWAYS,
+        boundary_tokens=0,
+    )
