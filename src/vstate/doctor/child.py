@@ -9,12 +9,11 @@ import tempfile
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from vstate.schemas.errors import VstateError
 from vstate.tracer.settings import TRACE_DIR, TRACE_RUN
 
-TOLD_LINES = 1
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 
 
@@ -51,8 +50,8 @@ def ask_child(
             _end_session(process)
         if not told:
             log.seek(0)
-            last = [line.strip() for line in log.read().splitlines() if line.strip()][-TOLD_LINES:]
-            raise ChildFailure(f"it ended with code {process.returncode}: {' '.join(last) or 'it said nothing'}")
+            lines = [line.strip() for line in log.read().splitlines() if line.strip()]
+            raise ChildFailure(f"it ended with code {process.returncode}: {lines[-1] if lines else 'it said nothing'}")
     return answer.model_validate_json(told)
 
 
@@ -81,5 +80,9 @@ def answer_parent(question: type[AnswerT], answer: Callable[[AnswerT], BaseModel
 
 def one_line(error: BaseException) -> str:
     """First line of an error that says something, with its type where the type says something too."""
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        where, message = ".".join(str(part) for part in first["loc"]), first["msg"].removeprefix("Value error, ")
+        return f"{where}: {message}" if where else message
     text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     return text if isinstance(error, VstateError) else f"{type(error).__name__}: {text}"

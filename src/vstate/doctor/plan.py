@@ -104,7 +104,7 @@ class RequestPlan(BaseModel):
 
 
 class Plan(BaseModel):
-    """A start that was not made.
+    """A start that was not made; of several data-parallel ranks, any one.
 
     Attributes:
         model: How the model was named.

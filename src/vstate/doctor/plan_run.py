@@ -32,12 +32,14 @@ def plan(request: PlanRequest) -> PlanAnswer:
     """Answer for the arguments of `vllm serve`."""
     with tempfile.TemporaryDirectory(prefix="vstate-plan-") as scratch:
         try:
-            config = _engine_config(request, Path(scratch))
-        except (Exception, SystemExit) as error:
+            config = engine_config(request, Path(scratch))
+        except SystemExit:
+            return PlanAnswer(wrong_input="vllm serve would print something and end; leave --help and the like away")
+        except Exception as error:
             traceback.print_exc()
             return PlanAnswer(wrong_input=one_line(error))
         try:
-            core = _engine_core(config)
+            core = engine_core(config)
         except VstateError as error:
             return PlanAnswer(wrong_input=str(error))
         except Exception as error:
@@ -46,7 +48,7 @@ def plan(request: PlanRequest) -> PlanAnswer:
         return _answer(request, config, core)
 
 
-def _engine_config(request: PlanRequest, scratch: Path) -> Any:
+def engine_config(request: PlanRequest, scratch: Path) -> Any:
     """Make vLLM's configuration as a server would.
 
     Raises:
@@ -61,25 +63,38 @@ def _engine_config(request: PlanRequest, scratch: Path) -> Any:
         folder = build(tiny, scratch)
         parsed = _parse(request.arguments, engine_arguments(tiny, folder, {}))
         parsed.model = str(folder)
-    elif Path(model).is_dir() and not (Path(model) / "config.json").exists():
-        raise VstateError(f"{model} holds no config.json, so it is not a model folder")
-    arguments = AsyncEngineArgs.from_cli_args(parsed)
-    arguments.worker_cls, arguments.load_format = WORKER, "dummy"
-    if request.kv_cache_bytes is not None:
-        arguments.kv_cache_memory_bytes = request.kv_cache_bytes
+    else:
+        _check_model(model)
     try:
+        arguments = AsyncEngineArgs.from_cli_args(parsed)
+        arguments.worker_cls, arguments.load_format = WORKER, "dummy"
+        # Each data-parallel rank has pools of its own, of the same size; one is planned.
+        arguments.data_parallel_size, arguments.data_parallel_size_local = 1, None
+        if request.kv_cache_bytes is not None:
+            arguments.kv_cache_memory_bytes = request.kv_cache_bytes
         config = arguments.create_engine_config()
     except OSError as error:
-        raise VstateError(f"unknown model {model}: {one_line(error)}; give tiny/NAME or a model folder") from error
+        raise VstateError(
+            f"unknown model {model}: it is not on this machine; give tiny/NAME or a model folder, "
+            "or set HF_HUB_OFFLINE=0 to have its configuration fetched"
+        ) from error
     if request.kv_cache_bytes is not None:
         # A platform may have put a setting of the environment in its place.
         config.cache_config.kv_cache_memory_bytes = request.kv_cache_bytes
-    if config.parallel_config.world_size > 1:
-        raise VstateError(
-            "a plan is made for one rank; leave --tensor-parallel-size and --pipeline-parallel-size away "
-            "and give what one rank has with --kv-cache-bytes"
-        )
+    parallel = config.parallel_config
+    if parallel.pipeline_parallel_size > 1:
+        raise VstateError("a plan is made for one pipeline stage; leave --pipeline-parallel-size away")
+    if parallel.tensor_parallel_size > 1 and config.device_config.device_type != "cpu":
+        raise VstateError("a plan of several tensor-parallel ranks is made on the CPU platform only")
     return config
+
+
+def _check_model(model: str) -> None:
+    path = Path(model)
+    if path.is_dir() and not (path / "config.json").exists():
+        raise VstateError(f"{model} holds no config.json, so it is not a model folder")
+    if not path.exists() and (model.startswith((".", "/")) or model.count("/") != 1):
+        raise VstateError(f"unknown model {model}: give tiny/NAME, a model folder, or a hub id")
 
 
 def _parse(arguments: list[str], defaults: dict[str, Any]) -> Namespace:
@@ -114,7 +129,8 @@ def _first_module(names: tuple[str, ...]) -> Any:
     return importlib.import_module(names[-1])
 
 
-def _engine_core(config: Any) -> Any:
+def engine_core(config: Any) -> Any:
+    """Make the engine core that a server would make, on a worker without weights."""
     from vllm.v1.engine.core import EngineCore
     from vllm.v1.executor import Executor
 
