@@ -103,8 +103,11 @@ class Cache:
 
     @property
     def truncated(self) -> bool:
-        """Whether a stream was cut before its end."""
-        return any(part.truncated for part in self.manifest.parts)
+        """Whether a stream of an engine was cut before its end.
+
+        What a holder writes ends with its process, also where its engine has been switched off long ago.
+        """
+        return any(part.truncated for part in self.manifest.parts if part.table != MEMORY.name)
 
     @property
     def rows(self) -> int:
