@@ -14,13 +14,17 @@ from vstate.schemas.manifests import (
     EVENTS_FOLDER,
     PROCESS_FILE,
     RUN_FILE,
+    AnyProcessManifest,
     ProcessManifest,
     RunManifest,
+    StateProcessManifest,
     read_manifest,
 )
 from vstate.schemas.streams import reading, stream_files
 from vstate.schemas.tables import TABLES
 from vstate.tracer.outcome import checked_batches, count_outcome
+
+ENGINE_ROLE = "engine"
 
 
 def process_folders(run: Path) -> list[Path]:
@@ -49,7 +53,7 @@ def run_description(run: Path) -> dict[str, Any]:
     processes = []
     with reading(run):
         for folder in process_folders(run):
-            manifest = read_manifest(folder / PROCESS_FILE, ProcessManifest)
+            manifest = _process_manifest(folder / PROCESS_FILE)
             rows = dict.fromkeys(TABLES, 0)
             for stream in stream_files(folder):
                 rows[stream.table] += sum(batch.num_rows for batch in checked_batches(stream))
@@ -57,6 +61,11 @@ def run_description(run: Path) -> dict[str, Any]:
         manifest_file = run / RUN_FILE
         launched = read_manifest(manifest_file, RunManifest).model_dump(mode="json") if manifest_file.exists() else None
         return {"run": launched, "processes": processes, "outcome": count_outcome(run)}
+
+
+def _process_manifest(path: Path) -> AnyProcessManifest:
+    role = read_manifest(path, AnyProcessManifest).role
+    return read_manifest(path, ProcessManifest if role == ENGINE_ROLE else StateProcessManifest)
 
 
 def table_rows(run: Path, table: str, limit: int) -> list[dict[str, Any]]:
@@ -72,7 +81,7 @@ def table_rows(run: Path, table: str, limit: int) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     with reading(run):
         for folder in process_folders(run):
-            read_manifest(folder / PROCESS_FILE, ProcessManifest)
+            read_manifest(folder / PROCESS_FILE, AnyProcessManifest)
             streams = (stream for stream in stream_files(folder) if stream.table == table)
             for batch in chain.from_iterable(map(checked_batches, streams)):
                 for row in batch.slice(0, limit - len(rows)).to_pylist():
@@ -98,10 +107,11 @@ def print_run(description: dict[str, Any], console: Console) -> None:
 def _print_process(process: dict[str, Any], console: Console) -> None:
     closing = process["closing"]
     lost = f"{closing['lost_rows']} rows lost" if closing else "no closing counts: killed, or still going"
-    console.print(
-        f"\n[bold]{process['folder']}[/]: vLLM {process['vllm_version']}, {process['scheduler_class']}; {lost}"
-    )
+    what = process.get("scheduler_class", process["role"])
+    console.print(f"\n[bold]{process['folder']}[/]: vLLM {process['vllm_version']}, {what}; {lost}")
     console.print("  ".join(f"{name} {count}" for name, count in process["rows"].items() if count))
+    if process["role"] != ENGINE_ROLE:
+        return
     for pool in process["pools"]:
         console.print(f"pool {pool['pool']}: {pool['num_blocks']} blocks of {pool['block_bytes']:,} bytes")
     table = RichTable("group", "component", "layers", "block tokens", "useful bytes a block", "charged bytes a block")
