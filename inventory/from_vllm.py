@@ -28,7 +28,7 @@ from vstate.schemas.vocabulary import (
 class LayerState(NamedTuple):
     """One kind of state of one layer.
 
-    ``block_bytes`` are the unpadded bytes of one block of that layer.
+    ``block_bytes`` are the unpadded bytes of one block of that layer, ``page_bytes`` those of the layer's whole page.
     """
 
     layer: str
@@ -36,6 +36,7 @@ class LayerState(NamedTuple):
     state_class: StateClass
     dtype: str
     block_bytes: int
+    page_bytes: int
 
 
 def pools_from_scheduler(scheduler: Any) -> list[Any]:
@@ -176,7 +177,7 @@ def layer_states(name: str, group_spec: Any, layers: dict[str, Any]) -> list[Lay
     if isinstance(spec, MambaSpec):
         return _slot_states(name, spec)
     if not isinstance(spec, AttentionSpec):
-        return [LayerState(name, Owner.TARGET, StateClass.WORKSPACE, "", spec.page_size_bytes)]
+        return [LayerState(name, Owner.TARGET, StateClass.WORKSPACE, "", spec.page_size_bytes, spec.page_size_bytes)]
     if _is_convolution(layer):
         state_class = StateClass.CONV
     elif "indexer" in type(layer).__name__.lower() or ".indexer." in name:
@@ -189,7 +190,8 @@ def layer_states(name: str, group_spec: Any, layers: dict[str, Any]) -> list[Lay
         state_class = StateClass.SLIDING_KV
     else:
         state_class = StateClass.FULL_KV
-    return [LayerState(name, Owner.TARGET, state_class, _dtype_name(spec.dtype), spec.unpadded_page_size_bytes)]
+    sizes = (spec.unpadded_page_size_bytes, spec.page_size_bytes)
+    return [LayerState(name, Owner.TARGET, state_class, _dtype_name(spec.dtype), *sizes)]
 
 
 def _is_convolution(layer: Any) -> bool:
@@ -212,9 +214,9 @@ def _slot_states(name: str, spec: Any) -> list[LayerState]:
     states = []
     if tails:
         dtype = "+".join(dict.fromkeys(names[:tails]))
-        states.append(LayerState(name, Owner.TARGET, StateClass.CONV, dtype, sum(sizes[:tails])))
+        states.append(LayerState(name, Owner.TARGET, StateClass.CONV, dtype, sum(sizes[:tails]), spec.page_size_bytes))
     if tails < len(sizes):
-        states.append(LayerState(name, Owner.TARGET, StateClass.RECURRENT, names[-1], sizes[-1]))
+        states.append(LayerState(name, Owner.TARGET, StateClass.RECURRENT, names[-1], sizes[-1], spec.page_size_bytes))
     return states
 
 
@@ -232,10 +234,12 @@ def components(states: list[LayerState], facts: Facts) -> tuple[StateComponent, 
     made = [c.model_copy(update={"requires": tuple(i for i in ids if i != c.id)}) for c in made]
     padding = facts.block_bytes - sum(component.useful_bytes_per_block for component in made)
     if padding > 0:
-        layers = tuple(dict.fromkeys(state.layer for state in states))
+        lost = {state.layer: state.page_bytes for state in states}
+        for state in states:
+            lost[state.layer] -= state.block_bytes
         # Padding is the target's, unless nothing of the target is there to be padded.
         owner = Owner.TARGET if any(state.owner is Owner.TARGET for state in states) else Owner.DRAFT
-        made.append(_padding(owner, padding, layers, facts))
+        made.append(_padding(owner, padding, lost, facts))
     return tuple(made)
 
 
@@ -264,19 +268,21 @@ def _component(owner: Owner, state_class: StateClass, members: list[LayerState],
     )
 
 
-def _padding(owner: Owner, padding_bytes: int, layers: tuple[str, ...], facts: Facts) -> StateComponent:
+def _padding(owner: Owner, padding_bytes: int, lost: dict[str, int], facts: Facts) -> StateComponent:
+    """Make the padding of a group; ``lost`` are the bytes that each layer's own page is padded by."""
     return StateComponent(
         id=f"g{facts.group}/{owner}/{StateClass.PADDING}",
         state_class=StateClass.PADDING,
         owner=owner,
         pool=facts.pool,
         group=facts.group,
-        layers=layers,
+        layers=tuple(lost),
         dtype="",
         unit=Unit.BLOCK,
         useful_bytes_per_unit=0,
         useful_bytes_per_block=0,
         charged_bytes_per_block=padding_bytes,
+        layer_block_bytes=tuple(lost.values()),
         lifetime=Lifetime.REQUEST,
         mutability=Mutability.IMMUTABLE,
         eviction=Eviction.NEVER,

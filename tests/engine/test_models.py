@@ -7,6 +7,7 @@ import pytest
 
 from support.runs import CELLS, MODEL_CELLS, vstate
 from vstate.schemas.tables.encoder import EncoderKind
+from vstate.schemas.tables.memory import MemoryKind, MemoryPhase
 from vstate.schemas.vocabulary import Owner, StateClass
 from vstate.schemas.workload import WorkloadRequest
 from vstate.tracer.models.tiny import TINY_MODELS, tiny_model
@@ -14,6 +15,7 @@ from vstate.tracer.workloads.smoke import smoke
 
 MEDIA_CELLS = [cell for cell in MODEL_CELLS if tiny_model(cell.model.removeprefix("tiny/")).media]
 
+SERVING = MemoryPhase.SERVING
 ONE_AT_A_TIME = {"tiny/nemotron-h"}
 """A chunk can be no longer than a block and may not cross one: prompts wait for each other, nothing is preempted."""
 
@@ -72,6 +74,63 @@ def test_media_are_repeated_and_different_and_the_scheduler_sees_it(cell, run_of
     # Equal items have one identity, and different ones have different identities.
     assert len(encoded) == len(asked)
     assert all(row["entry_embeds"] > 0 for row in rows if row["kind"] == EncoderKind.ALLOCATE)
+
+
+@pytest.mark.parametrize("cell", MODEL_CELLS, ids=str)
+def test_planned_bytes_are_those_of_the_real_tensors(cell, run_of):
+    run = run_of(cell)
+    ((manifest, rows),) = run.holders("worker")
+    assert manifest.closing is not None
+    figures = {(row["component"], row["kind"]): row["component_bytes"] for row in rows if row["phase"] != SERVING}
+    for index, component in enumerate(manifest.components):
+        if component.state_class is not StateClass.ENCODER_OUTPUT:
+            measured = figures[index, MemoryKind.MEASURED]
+            assert measured == figures[index, MemoryKind.PLANNED] > 0, component.id
+    shown = {c["component"]: c for c in run.summary["components"]}
+    for pool in run.process.pools:
+        parts = [c for g in run.process.groups if g.pool == pool.pool for c in g.components if g.group == 0]
+        assert sum(shown[c.id]["observed_bytes"] for c in parts) == pool.total_bytes
+    for group in run.process.groups:
+        for component in group.components:
+            in_worker = next(c for c in manifest.components if c.id == component.id)
+            assert in_worker == component
+            assert shown[component.id]["planned_bytes"] == shown[component.id]["observed_bytes"]
+            assert shown[component.id]["evidence"] == "measured"
+    drafted = tiny_model(cell.model.removeprefix("tiny/")).draft
+    owners = {c.owner for c in manifest.components if c.state_class is StateClass.WEIGHTS}
+    assert (Owner.DRAFT in owners) == bool(drafted and drafted.method != "ngram")
+
+
+@pytest.mark.parametrize("cell", MEDIA_CELLS, ids=str)
+def test_encoder_rows_in_the_worker_are_those_the_scheduler_booked(cell, run_of):
+    run = run_of(cell)
+    ((manifest, rows),) = run.holders("worker")
+    output = next(c for c in manifest.components if c.state_class is StateClass.ENCODER_OUTPUT)
+    assert any(c.state_class is StateClass.ENCODER for c in manifest.components)
+    items = [row for row in rows if row["kind"] == MemoryKind.ITEM]
+    assert items
+    booked = {row["media"]: row["entry_embeds"] for row in run.rows("encoder") if row["kind"] == EncoderKind.ALLOCATE}
+    assert {row["media"] for row in items} == set(booked)
+    for row in items:
+        assert row["entry_embeds"] == booked[row["media"]]
+        assert row["component_bytes"] == row["entry_embeds"] * output.useful_bytes_per_unit
+    resident = [
+        row["component_bytes"] for row in rows if row["phase"] == SERVING and row["kind"] == MemoryKind.MEASURED
+    ]
+    assert 0 < max(resident) <= output.engine_bytes
+
+
+def test_processed_media_on_the_host_are_measured_where_they_lie(run_of):
+    run = run_of(next(cell for cell in MEDIA_CELLS if cell.model == "tiny/qwen3.5-vl"))
+    ((_, rows),) = run.holders("receiver")
+    measured = [row["component_bytes"] for row in rows if row["kind"] == MemoryKind.MEASURED]
+    booked = [row["component_bytes"] for row in rows if row["kind"] == MemoryKind.BOOKED]
+    items = {row["media"]: row["component_bytes"] for row in rows if row["kind"] == MemoryKind.ITEM}
+    assert measured[-1] == sum(items.values()) > 0
+    assert all(real <= said for real, said in zip(measured, booked, strict=True))
+    (shown,) = [c for c in run.summary["components"] if c["state_class"] == StateClass.PROCESSOR_CACHE]
+    assert shown["observed_bytes"] == max(measured)
+    assert shown["planned_bytes"] == 4 << 30
 
 
 @pytest.mark.parametrize("name", ["image-look-again", "image-other"])

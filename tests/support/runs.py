@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from vstate.schemas.manifests import PROCESS_FILE, ProcessManifest, read_manifest
+from vstate.schemas.manifests import PROCESS_FILE, ProcessManifest, StateProcessManifest, read_manifest
 from vstate.tracer.outcome import stream_batches
 
 VSTATE = (sys.executable, "-m", "vstate.cli.main")
@@ -87,12 +87,21 @@ class Run:
 
     @property
     def process(self) -> ProcessManifest:
-        (path,) = self.folder.glob(f"events/*/{PROCESS_FILE}")
+        (path,) = self.folder.glob(f"events/engine-*/{PROCESS_FILE}")
         return read_manifest(path, ProcessManifest)
 
     @property
     def illegal(self):
         return [finding for finding in self.summary["findings"] if finding["severity"] != "info"]
+
+    def holders(self, role):
+        """Manifest and `memory` rows of each worker (or other holder of state) of the run."""
+        found = []
+        for path in sorted(self.folder.glob(f"events/{role}-*/{PROCESS_FILE}")):
+            streams = sorted(path.parent.glob("memory-*.arrows"))
+            rows = [row for stream in streams for batch in stream_batches(stream) for row in batch.to_pylist()]
+            found.append((read_manifest(path, StateProcessManifest), rows))
+        return found
 
     def rows(self, table):
         files = sorted(self.folder.glob(f"events/*/{table}-*.arrows"))
