@@ -166,6 +166,11 @@ def readable_bytes(count: int) -> str:
     return f"{size:.1f} {BYTE_UNITS[-1]}"
 
 
+def printable(text: str) -> str:
+    """Return text with all that steers a terminal escaped: ids in it are whatever a client sent."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
 def _headline(summary: Summary) -> Text:
     text = Text()
     text.append(summary.verdict, style=VERDICT_STYLES[summary.verdict])
@@ -186,7 +191,7 @@ def _finding(finding: Finding) -> Text:
     style = SEVERITY_STYLES[finding.severity]
     text.append(f"{finding.rule} {finding.title}", style=f"bold {style}")
     text.append(f" [{finding.severity}, {finding.evidence}] {finding.count}: ", style=style)
-    text.append(f"{finding.sentence}\n  {finding.action}")
+    text.append(f"{printable(finding.sentence)}\n  {finding.action}")
     return text
 
 

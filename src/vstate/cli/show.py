@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table as RichTable
 
 from vstate.schemas.errors import VstateError
@@ -106,7 +107,7 @@ def print_run(description: dict[str, Any], console: Console) -> None:
 
 def _print_process(process: dict[str, Any], console: Console) -> None:
     closing = process["closing"]
-    lost = f"{closing['lost_rows']} rows lost" if closing else "no closing counts: killed, or still going"
+    lost = _losses(closing) if closing else "no closing counts: killed, or still going"
     what = process.get("scheduler_class", process["role"])
     console.print(f"\n[bold]{process['folder']}[/]: vLLM {process['vllm_version']}, {what}; {lost}")
     console.print("  ".join(f"{name} {count}" for name, count in process["rows"].items() if count))
@@ -126,3 +127,10 @@ def _print_process(process: dict[str, Any], console: Console) -> None:
                 f"{component['charged_bytes_per_block']:,}",
             )
     console.print(table)
+
+
+def _losses(closing: dict[str, Any]) -> str:
+    lost = f"{closing['lost_rows']} rows lost"
+    if closing["deleted_rows"]:
+        lost += f", {closing['deleted_rows']} deleted to keep the disk limit"
+    return lost + (f", writing ended early ({escape(closing['writer_error'])})" if closing["writer_error"] else "")
