@@ -134,8 +134,11 @@ def _close_first(shutdown: Any) -> Callable[..., Any]:
 
     def traced_shutdown(self: Any, *args: Any, **kwargs: Any) -> Any:
         switch = getattr(getattr(self, "scheduler", None), "vstate_switch", None)
-        if switch is not None:
-            switch.close()
+        try:
+            if switch is not None:
+                switch.close()
+        except Exception as error:
+            LOGGER.warning("vstate: closing the trace failed: %s: %s", type(error).__name__, error)
         return shutdown(self, *args, **kwargs)
 
     return traced_shutdown
