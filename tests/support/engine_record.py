@@ -64,20 +64,20 @@ def by_process(folder, table):
 
 
 def model_of(run, launched, parameters):
-    """``tiny/NAME`` where the model is one of ours, else what the engine calls its architecture."""
+    """``tiny/NAME`` where the model is one of ours, else its architecture and how it drafts."""
     named = launched.get("model", "")
     if named.partition("/")[0] in ("tiny", "full"):
         return named
     (settings, *_) = [engine["settings"] for engine in engines_of(run)]
     built = Path(settings["model"]) / "config.json"
+    drafts = (launched.get("settings", {}).get("speculative_config") or {}).get("method")
     if built.exists():
-        drafts = (launched.get("settings", {}).get("speculative_config") or {}).get("method")
         for model in TINY_MODELS.values():
             same = built.read_text() == config_text(model)
             if same and (model.draft.method if model.draft else None) == drafts:
                 return f"tiny/{model.name}"
     given = str(parameters.get("model", "")).removeprefix("tiny/")
-    return f"tiny/{given}" if given in TINY_MODELS else settings["architecture"]
+    return f"tiny/{given}" if given in TINY_MODELS else f"{settings['architecture']} ({drafts or 'no drafts'})"
 
 
 def config_text(model):
