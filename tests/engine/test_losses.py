@@ -2,15 +2,20 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from support.runs import VSTATE, make_run, reconciled, vstate
+from vstate.schemas.tables import TABLES
 from vstate.tracer.outcome import stream_batches
 
+TESTS = Path(__file__).parents[1]
 EVERY_STEP = "import vstate.tracer.recorder as r; r.CHUNK_NS = 0\n"
 
 STALLED = (
@@ -103,6 +108,101 @@ def test_a_hook_that_fails_costs_events_and_never_the_engine(tmp_path):
     log = (run.folder / "engine.log").read_text()
     assert log.count("vstate: recording") == 1
     assert "planted" in log
+
+
+def test_each_part_of_the_recording_fails_in_turn(tmp_path):
+    """What vLLM does stays the same in every way, and what is left of the trace gives no finding."""
+    script, answer = TESTS / "support" / "faulty_hooks.py", tmp_path / "answer.json"
+    environment = os.environ | {
+        "VSTATE_TRACE_RUN": str(tmp_path / "run"),
+        "PYTHONPATH": str(TESTS),
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "HF_HUB_OFFLINE": "1",
+    }
+    command = [sys.executable, script, "qwen3.5-vl", json.dumps({"prefix_match_unit": 128}), answer]
+    made = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=280)
+    assert made.returncode == 0, made.stderr[-3000:]
+    told = json.loads(answer.read_text())
+    _, reference, *faulty, after = told["rounds"]
+    by_hand = {"_update_request_as_session", "unpin_blocks"}
+    assert set(told["hooked"]) - by_hand == set(reference["calls"])
+    assert len(reference["answers"]) > 30
+    assert {r["target"] for r in faulty if r["raised"]} == {r["target"] for r in faulty}, "a fault never struck"
+    for round_ in (*faulty, after):
+        assert round_["wrong"] == [], round_["target"]
+        assert round_["answers"] == reference["answers"], round_["target"]
+        assert round_["calls"] == reference["calls"], round_["target"]
+        assert round_["kept"] == 0, round_["target"]
+    assert told["interrupted"], "an interrupt must reach the engine"
+    run = reconciled(tmp_path / "run")
+    assert run.illegal == []
+    assert run.summary["verdict"] == "incomplete"
+    assert len(run.summary["gaps"]) > 50
+    assert run.process.closing.lost_rows == run.summary["dropped"] > 1000
+    assert sum(len(run.rows(table)) for table in TABLES) == sum(run.process.closing.rows.values())
+
+
+HANGING = (
+    EVERY_STEP
+    + """
+import threading
+import vstate.tracer.writer as writer
+r.QUEUE_BYTES, writer.STALL_SECONDS, written = 20000, 1.0, []
+write = writer.Writer._write_batch
+def hang(self, table, batch):
+    written.append(table)
+    if len(written) == 60:
+        threading.Event().wait()
+    write(self, table, batch)
+writer.Writer._write_batch = hang
+"""
+)
+DELETED = (
+    EVERY_STEP
+    + """
+import shutil
+import vstate.tracer.writer as writer
+written = []
+write = writer.Writer._write_batch
+def delete(self, table, batch):
+    written.append(table)
+    if len(written) == 60:
+        shutil.rmtree(self._folder)
+    write(self, table, batch)
+writer.Writer._write_batch = delete
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "lines"),
+    [
+        (
+            HANGING,
+            ["the disk is slower than the trace;", "the trace ends without closing counts (the disk did"],
+        ),
+        (DELETED, ["writing the trace failed (FileNotFoundError", "the trace ends without closing counts ([Errno 2]"]),
+    ],
+    ids=["a disk that hangs", "a folder that is deleted"],
+)
+def test_an_engine_serves_on_without_its_disk(tmp_path, code, lines):
+    folder = tmp_path / "run"
+    environment = {"PYTHONPATH": customized(tmp_path, code)}
+    made = vstate("trace", "run", "--model", "tiny/qwen3", "--out", folder, **environment)
+    log = (folder / "engine.log").read_text()
+    told = [line.partition("vstate: ")[2] for line in log.splitlines() if "vstate: " in line]
+    assert len(told) == len(lines), told
+    for line, start in zip(told, lines, strict=True):
+        assert line.startswith(start)
+    assert re.search(r": \d+ rows are written, [1-9]\d* are lost$", told[-1])
+    assert "Traceback" not in log
+    if code is DELETED:
+        return
+    assert made.returncode == 0, made.stderr
+    run = reconciled(folder)
+    assert run.process.closing is None
+    assert (run.illegal, run.summary["verdict"]) == ([], "incomplete")
 
 
 FORK = """
