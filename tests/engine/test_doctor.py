@@ -9,11 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from support.runs import Cell, vstate
+from support.runs import make_run, vstate
 from vstate.doctor.plan import PlanAnswer, planned
 
 TESTS = Path(__file__).resolve().parents[1]
 POOL_BYTES = 2**30
+REAL_BLOCKS = 40
+ONE_REQUEST = {
+    "id": "only",
+    "when": {"at_step": 0},
+    "prompt": [{"name": "a", "length": {"tokens": 20}}],
+    "output": {"tokens": 2},
+}
 BEHIND_THE_HOOKS = """
 import sys, importlib.abc, importlib.machinery
 class Fork(importlib.abc.MetaPathFinder):
@@ -105,11 +112,12 @@ def engine_log(run, pattern):
 
 
 @pytest.mark.parametrize("name", ["qwen3-next", "gemma3"])
-def test_a_plan_equals_what_the_real_engine_had(plans, run_of, name):
+def test_a_plan_equals_what_the_real_engine_had(plans, tmp_path, name):
     """The same model under the real worker, with weights and a forward: pools, groups and capacity."""
-    run = run_of(Cell(f"tiny/{name}"))
-    blocks = run.process.pools[0].num_blocks
-    shown = vstate("doctor", "--config", "--json", "--", f"tiny/{name}", "--num-gpu-blocks-override", blocks)
+    (tmp_path / "workload.jsonl").write_text(json.dumps(ONE_REQUEST) + "\n")
+    options = ("--workload", tmp_path / "workload.jsonl", "--set", f"num_gpu_blocks_override={REAL_BLOCKS}")
+    run = make_run(tmp_path / "run", "--model", f"tiny/{name}", *options, VLLM_CPU_KVCACHE_SPACE="1")
+    shown = vstate("doctor", "--config", "--json", "--", f"tiny/{name}", "--num-gpu-blocks-override", REAL_BLOCKS)
     plan = json.loads(shown.stdout)["plan"]
     assert shown.returncode == int(not plan["fits"])
     real = [(pool.num_blocks, pool.block_bytes, pool.total_bytes) for pool in run.process.pools]
@@ -118,7 +126,7 @@ def test_a_plan_equals_what_the_real_engine_had(plans, run_of, name):
         (g.group, g.pool, len(g.layers), g.block_tokens) for g in run.process.groups
     ]
     assert plan["capacity_tokens"] == engine_log(run, r"KV cache size: ([\d,]+) tokens")
-    # The run gave 1 GiB (VLLM_CPU_KVCACHE_SPACE) before it overrode the number of blocks.
+    # The engine counted the blocks of 1 GiB before it took the number that it was given.
     from_memory = planned(plans[f"memory {name}"][0]).pools[0].num_blocks
     assert from_memory == engine_log(run, r"Overriding num_gpu_blocks=(\d+) with")
 
