@@ -49,6 +49,7 @@ ANCHORS: tuple[Anchor, ...] = (
     Anchor("vllm.config.scheduler", "SchedulerConfig.get_scheduler_cls", ()),
     Anchor(_CORE, "EngineCore.preprocess_add_request", ("request",)),
     Anchor(_CORE, "EngineCore.shutdown", ()),
+    Anchor(_SCHEDULER, "Scheduler.has_requests", ()),
     Anchor(_SCHEDULER, "Scheduler.schedule", ()),
     Anchor(_SCHEDULER, "Scheduler.update_from_output", ("scheduler_output", "model_runner_output")),
     Anchor(_SCHEDULER, "Scheduler.add_request", ("request",)),

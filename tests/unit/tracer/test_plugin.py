@@ -40,3 +40,32 @@ def test_a_secret_that_is_none_is_one_log_line_and_never_an_error(tmp_path):
     result = run(code, VSTATE_TRACE_DIR=str(tmp_path), VSTATE_TRACE_SECRET="not-hex")
     assert result.returncode == 0, result.stderr
     assert "tracing is off" in result.stderr
+
+
+def test_two_starts_in_the_same_folder_are_two_runs(tmp_path):
+    code = "from vstate.tracer.settings import trace_settings; print(trace_settings().run)"
+    runs = {run(code, VSTATE_TRACE_DIR=str(tmp_path)).stdout for _ in range(2)}
+    assert len(runs) == 2
+
+
+def test_tracing_starts_on_off_or_not_at_all(tmp_path):
+    code = "from vstate.tracer.settings import trace_settings; s = trace_settings(); print(s and s.on)"
+    states = {
+        "unset": run(code, VSTATE_TRACE_DIR=str(tmp_path)),
+        "on": run(code, VSTATE_TRACE_DIR=str(tmp_path), VSTATE_TRACE="on"),
+        "off": run(code, VSTATE_TRACE_DIR=str(tmp_path), VSTATE_TRACE="off"),
+        "not asked for": run(code, VSTATE_TRACE="on"),
+    }
+    assert {name: result.stdout.strip() for name, result in states.items()} == {
+        "unset": "True",
+        "on": "True",
+        "off": "False",
+        "not asked for": "None",
+    }
+
+
+def test_a_state_that_is_none_is_one_log_line_and_never_an_error(tmp_path):
+    code = "from vstate.tracer.plugin import register; register()"
+    result = run(code, VSTATE_TRACE_DIR=str(tmp_path), VSTATE_TRACE="perhaps")
+    assert result.returncode == 0, result.stderr
+    assert "VSTATE_TRACE must be on or off" in result.stderr

@@ -9,9 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from vstate.schemas.errors import VstateError
 from vstate.tracer import switch as switch_module
 from vstate.tracer.anchors import WRAPPER_MARK
 from vstate.tracer.control import AnswerFile, SwitchState, live_answers, read_control, write_control
+from vstate.tracer.engines import serve
 from vstate.tracer.live_requests import enter_live_requests
 from vstate.tracer.recorder import ChunkQueue, Recorder
 from vstate.tracer.settings import TraceSettings
@@ -259,6 +261,25 @@ def test_files_are_private(tmp_path):
     for path in (tmp_path / "run", tmp_path / "run" / "switch"):
         assert path.stat().st_mode & 0o777 == 0o700
     file.remove()
+
+
+@pytest.mark.parametrize("engine_was_up", [True, False])
+def test_a_server_that_was_never_switched_on_leaves_no_run(tmp_path, monkeypatch, engine_was_up):
+    out = tmp_path / "run"
+
+    def ended(command, folder, max_disk_bytes):
+        if engine_was_up:
+            AnswerFile(folder, "engine-x").remove()
+        return 0
+
+    monkeypatch.setattr(serve, "_run", ended)
+    monkeypatch.setattr(serve, "require_vllm", lambda: None)
+    if engine_was_up:
+        assert serve.serve(out, ["model"]) == 0
+    else:
+        with pytest.raises(VstateError, match="before its engine started"):
+            serve.serve(out, ["model"])
+    assert not out.exists()
 
 
 def request(number, status, preemptions=0):
