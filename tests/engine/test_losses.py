@@ -140,7 +140,8 @@ def test_each_part_of_the_recording_fails_in_turn(tmp_path):
     assert run.summary["verdict"] == "incomplete"
     assert len(run.summary["gaps"]) > 50
     assert run.process.closing.lost_rows == run.summary["dropped"] > 1000
-    assert sum(len(run.rows(table)) for table in TABLES) == sum(run.process.closing.rows.values())
+    engine_tables = [table for table in TABLES if table != "memory"]
+    assert sum(len(run.rows(table)) for table in engine_tables) == sum(run.process.closing.rows.values())
 
 
 HANGING = (
