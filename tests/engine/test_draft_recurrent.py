@@ -1,13 +1,23 @@
 """Drafts on a recurrent model with prefix caching: what runs on a CPU once the state copies are stood in for."""
 
+import json
+import os
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from support.state_copies import post_copy, pre_copy
+from support.drafting_engine import BLOCK
+from support.engine_record import by_process, drafted
+from support.processes import IN_PROCESS, TESTS, succeeds
+from support.runs import make_run
+from support.state_copies import TOLD, post_copy, pre_copy
 from support.triton_bodies import Language, Launched
+from vstate.tracer.models.tiny import COMMON_ARGUMENTS, build, tiny_model
 
 BLOCKS, BLOCK_TOKENS, DRAFTS, REQUESTS, COLUMNS = 40, 8, 3, 5, 7
+"""Of the states that the kernels' bodies copy."""
 
 
 @pytest.fixture
@@ -122,3 +132,81 @@ def test_the_stand_ins_copy_what_the_kernels_bodies_copy(kernels, dim_first):
         assert all(a.equal(b) for a, b in zip(expected, found, strict=True)), seed
         seen = [a or b for a, b in zip(seen, changed, strict=True)]
     assert seen == [True, True, True], "pre-copy, post-copy, accepted count: one never did anything"
+
+
+INSTALL = "\nfrom support.state_copies import install\ninstall()\n"
+DRAFTERS = {
+    "native head": {"method": "mtp", "num_speculative_tokens": 2},
+    "often right": {
+        "method": "custom_class",
+        "model": "support.known_drafts.RepeatedDrafts",
+        "num_speculative_tokens": 2,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return build(tiny_model("qwen3.5-mtp"), tmp_path_factory.mktemp("model"))
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_replay_equals_the_engines_books_with_drafts_and_prefix_hits(tmp_path, model, every_boundary, drafter):
+    """The model is given as a folder: by its name, vstate refuses what vLLM has no kernel for."""
+    checked = (Path(every_boundary["PYTHONPATH"]) / "sitecustomize.py").read_text()
+    (tmp_path / "sitecustomize.py").write_text(checked + INSTALL)
+    settings = COMMON_ARGUMENTS | tiny_model("qwen3.5-mtp").arguments
+    settings |= {"enable_prefix_caching": True, "num_gpu_blocks_override": 36}
+    settings |= {"speculative_config": DRAFTERS[drafter]}
+    options = [word for name, value in settings.items() for word in ("--set", f"{name}={json.dumps(value)}")]
+    path = f"{tmp_path}{os.pathsep}{TESTS}"
+    run = make_run(tmp_path / "run", "--model", model, *options, PYTHONPATH=path)
+
+    assert TOLD in (run.folder / "engine.log").read_text().splitlines()
+    assert run.illegal == []
+    assert run.summary["verdict"] == "clean"
+    assert run.summary["gaps"] == []
+    outcome = run.manifest["outcome"]
+    for name in ("prefix_hits", "evictions", "preemptions", "resumes", "aborts"):
+        assert outcome[name] > 0, name
+    (steps,) = by_process(run.folder, "step").values()
+    assert drafted(steps, run.rows("request"))
+    assert "align" in {group.state_mode for group in run.process.groups}
+    assert all(e["undercount_requests"] == 0 and e["unknown_requests"] == 0 for e in run.estimates("vstate", "life"))
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory, model):
+    """What requests on the model answer: without prefix caching, with it, and with a fault in the copies."""
+    folder = tmp_path_factory.mktemp("answers")
+    environment = os.environ | IN_PROCESS | {"PYTHONPATH": str(TESTS)}
+    found = {}
+    for words in ("", "caching", "caching fault"):
+        output = folder / f"{words}.json"
+        script = TESTS / "support" / "drafting_engine.py"
+        succeeds([sys.executable, script, model, folder / "known.json", output, *words.split()], environment)
+        found[words] = json.loads(output.read_text())
+    return found
+
+
+def tokens(run):
+    return {name: answer["tokens"] for name, answer in run["answers"].items()}
+
+
+def test_tokens_with_hits_and_drafts_are_those_without_prefix_caching(answers):
+    stock, caching = answers[""], answers["caching"]
+    assert len(set(map(tuple, tokens(stock).values()))) == len(stock["answers"])
+    assert tokens(caching) == tokens(stock)
+    assert all(answer["hit"] == 0 for answer in stock["answers"].values())
+    following = {name: answer for name, answer in caching["answers"].items() if name.endswith("follows")}
+    # The boundary that they hit was reached while the request before them decoded.
+    assert all(answer["hit"] == len(answer["prompt"]) // BLOCK * BLOCK > 0 for answer in following.values())
+    accepted = sum(count - 1 for answer in caching["answers"].values() for count in answer["at_once"])
+    assert 0 < accepted < caching["drafted"]
+    assert set(caching["biases"]) >= {0, 1, 2}
+    assert stock["biases"] == []
+
+
+def test_the_tokens_depend_on_the_copies(answers):
+    """What the test above rests on: a copy that forgets how many drafts were accepted changes tokens."""
+    assert tokens(answers["caching fault"]) != tokens(answers[""])
