@@ -1,11 +1,16 @@
 """Runs that stand for themselves: repeats, a connector, a control without tracing, segments, real tensors."""
 
 import json
+import os
+import sys
 
 import pytest
 
+from support.processes import IN_PROCESS, TESTS, succeeds
 from support.runs import make_run, vstate
+from vstate.inventory.state_inventory import StateInventory
 from vstate.schemas.tables.names import NameKind
+from vstate.schemas.vocabulary import StateClass
 
 
 def canonical(run):
@@ -88,36 +93,21 @@ def test_a_rotated_run_is_checked_against_the_engines_books_whole(tmp_path):
     assert canonical(run)
 
 
-def test_the_pool_is_as_large_as_the_real_tensors(tmp_path):
-    """Planned bytes of the pool against the unique storages behind all layers' caches."""
-    probe = (
-        "from vllm.v1.worker import gpu_model_runner as m\n"
-        "import json, os, pathlib\n"
-        "original = m.GPUModelRunner.initialize_kv_cache\n"
-        "def initialize(self, *a, **k):\n"
-        "    result = original(self, *a, **k)\n"
-        "    flat = lambda x: [t for y in x for t in flat(y)] if isinstance(x, (list, tuple)) else [x]\n"
-        "    tensors = [t for c in self.compilation_config.static_forward_context.values()\n"
-        "               for t in flat(getattr(c, 'kv_cache', [])) if hasattr(t, 'untyped_storage')]\n"
-        "    sizes = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}\n"
-        "    pathlib.Path(os.environ['PROBE']).write_text(json.dumps(sum(sizes.values())))\n"
-        "    return result\n"
-        "m.GPUModelRunner.initialize_kv_cache = initialize\n"
-    )
-    plugin = tmp_path / "probe_module.py"
-    plugin.write_text(probe)
-    (tmp_path / "sitecustomize.py").write_text(
-        "import sys, importlib.abc, importlib.util\n"
-        "class Hook(importlib.abc.MetaPathFinder):\n"
-        "    def find_spec(self, name, path, target=None):\n"
-        "        if name == 'vllm.v1.worker.cpu_worker':\n"
-        "            sys.meta_path.remove(self)\n"
-        "            import probe_module\n"
-        "sys.meta_path.insert(0, Hook())\n"
-    )
-    measured = {}
-    for name in ("gemma3", "qwen3-next"):
-        probe_file = tmp_path / f"{name}.bytes"
-        run = make_run(tmp_path / name, "--model", f"tiny/{name}", PYTHONPATH=str(tmp_path), PROBE=str(probe_file))
-        measured[name] = (int(probe_file.read_text()), run.process.pools[0].total_bytes)
-    assert all(real == planned > 0 for real, planned in measured.values()), measured
+def test_the_inventory_of_a_live_engine_is_that_of_its_run_and_of_its_tensors(tmp_path):
+    environment = os.environ | IN_PROCESS | {"VSTATE_TRACE_RUN": str(tmp_path / "run"), "PYTHONPATH": str(TESTS)}
+    command = [sys.executable, TESTS / "support" / "live_inventory.py", "qwen3.5-vl", tmp_path / "answer.json"]
+    succeeds(command, environment)
+    answer = json.loads((tmp_path / "answer.json").read_text())
+    live = StateInventory.model_validate_json(answer["inventory"])
+    recorded = StateInventory.from_run(tmp_path / "run")
+    assert (live.pools, live.groups, live.settings) == (recorded.pools, recorded.groups, recorded.settings)
+    assert {c.id: c for c in live.outside} == {c.id: c for c in recorded.outside}
+    classes = {component.state_class for component in live.components}
+    assert classes >= {StateClass.CONV, StateClass.RECURRENT, StateClass.FULL_KV, StateClass.WEIGHTS}
+    assert classes >= {StateClass.ENCODER, StateClass.ENCODER_OUTPUT}
+    (pool,) = live.pools
+    assert answer["allocated_bytes"] == pool.total_bytes
+    for group in live.groups:
+        rows = [row for row in live.layers() if row.group == group.group]
+        assert sum(row.block_bytes for row in rows) == pool.block_bytes
+        assert {row.layer for row in rows if row.state_class is not StateClass.PADDING} == set(group.layers)
