@@ -94,7 +94,7 @@ def serve(out: Path, arguments: Sequence[str], max_disk_bytes: int = 0) -> int:
     )
     write_manifest(out / RUN_FILE, manifest)
     code = _run(serve_command(with_time_to_end(arguments)), out, max_disk_bytes)
-    if not any((out / EVENTS_FOLDER).glob("*/*.arrows")):
+    if not any((out / EVENTS_FOLDER).glob("engine-*/*.arrows")):
         was_up = (out / SWITCH_FOLDER).exists()
         shutil.rmtree(out, ignore_errors=True)
         if was_up:

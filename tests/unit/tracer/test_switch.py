@@ -270,6 +270,9 @@ def test_a_server_that_was_never_switched_on_leaves_no_run(tmp_path, monkeypatch
     def ended(command, folder, max_disk_bytes):
         if engine_was_up:
             AnswerFile(folder, "engine-x").remove()
+            # What a worker measures says nothing without an engine.
+            (folder / "events" / "worker-x").mkdir(parents=True)
+            (folder / "events" / "worker-x" / "memory-0001.arrows").touch()
         return 0
 
     monkeypatch.setattr(serve, "_run", ended)
