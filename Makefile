@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 PYTEST := $(PY) -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format unit engine packaging versions docs clean
+.PHONY: help setup demo test lint format unit engine packaging versions matrix docs clean
 
 # The engine tests take both cores, and a failed lint should stop the rest.
 .NOTPARALLEL:
@@ -39,6 +39,10 @@ engine: setup  ## Tests that run the real vLLM, two files at a time
 
 packaging: setup  ## What is shipped, and which layer imports which
 	$(PYTEST) tests/packaging
+
+matrix: setup  ## Write docs/matrix.md from the tests on the real engine
+	$(PYTEST) -n 2 --dist loadfile tests/engine --matrix-record docs/matrix.json
+	$(PY) tools/matrix.py docs/matrix.json
 
 versions:  ## The replay tests against four minors of vLLM, 3.3 GB and some minutes each; writes docs/versions.md
 	@$(PYTHON) tools/versions.py

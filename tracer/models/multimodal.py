@@ -131,7 +131,7 @@ MULTIMODAL_MODELS = (
         "GatedDeltaNet (recurrent and convolution), full KV, encoder outputs of images and videos",
         "qwen3.5-vl.json",
         34,
-        WITH_TOKENIZER | {"max_model_len": 4096, "max_num_batched_tokens": 1280, "enable_prefix_caching": True},
+        WITH_TOKENIZER | {"max_model_len": 2048, "max_num_batched_tokens": 768, "enable_prefix_caching": True},
         media=_QWEN_MEDIA,
     ),
     TinyModel(
@@ -139,7 +139,7 @@ MULTIMODAL_MODELS = (
         "GatedDeltaNet (one running state, one per draft token), full KV, draft KV of a native head, encoder outputs",
         "qwen3.5-vl.json",
         27,
-        WITH_TOKENIZER | {"max_model_len": 4096, "max_num_batched_tokens": 1280, "enable_prefix_caching": False},
+        WITH_TOKENIZER | {"max_model_len": 2048, "max_num_batched_tokens": 768, "enable_prefix_caching": False},
         draft=Draft("mtp", 2),
         media=_QWEN_IMAGES,
         refused=(NO_PRE_COPY,),
