@@ -74,7 +74,7 @@ class WorkerHooks:
 
     def install(self) -> None:
         """Put the hooks in place on a worker that has a model runner; a stand-in without one holds no tensors."""
-        if not hasattr(self._worker, "model_runner"):
+        if getattr(self._worker, "model_runner", None) is None:
             return
         self._after("load_model", lambda *_, **__: self._take_device_figures(MemoryPhase.LOADED))
         self._after("initialize_from_config", self._allocated)

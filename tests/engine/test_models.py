@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 
 from support.runs import CELLS, MODEL_CELLS, vstate
+from vstate.schemas.tables import TABLES
 from vstate.schemas.tables.encoder import EncoderKind
 from vstate.schemas.tables.memory import MemoryKind, MemoryPhase
 from vstate.schemas.vocabulary import Owner, StateClass
@@ -114,10 +115,14 @@ def test_encoder_rows_in_the_worker_are_those_the_scheduler_booked(cell, run_of)
     for row in items:
         assert row["entry_embeds"] == booked[row["media"]]
         assert row["component_bytes"] == row["entry_embeds"] * output.useful_bytes_per_unit
-    resident = [
-        row["component_bytes"] for row in rows if row["phase"] == SERVING and row["kind"] == MemoryKind.MEASURED
-    ]
-    assert 0 < max(resident) <= output.engine_bytes
+    # Entries can be slices of one batch's output, which stays whole until its last slice goes: no upper limit holds.
+    grown = [row for row in rows if row["phase"] == SERVING and row["kind"] == MemoryKind.MEASURED]
+    assert max(row["component_bytes"] for row in grown) >= max(row["component_bytes"] for row in items) > 0
+
+
+def test_every_table_is_filled_on_the_real_engine(run_of):
+    run = run_of(next(cell for cell in MEDIA_CELLS if cell.model == "tiny/qwen3.5-vl"))
+    assert {name for name in TABLES if run.rows(name)} == set(TABLES)
 
 
 def test_processed_media_on_the_host_are_measured_where_they_lie(run_of):

@@ -64,7 +64,7 @@ if os.environ["TRACED"] == "0":
 """
 
 
-@pytest.mark.parametrize("model", ["tiny/qwen3", "tiny/qwen3-next"])
+@pytest.mark.parametrize("model", ["tiny/qwen3", "tiny/lfm2-moe"])
 def test_tracing_changes_no_token(tmp_path, model):
     (tmp_path / "sitecustomize.py").write_text(OUTPUTS)
     outputs = {}

@@ -28,22 +28,27 @@ def start(folder, caching):
     from vllm import EngineArgs
     from vllm.v1.engine.llm_engine import LLMEngine
 
+    from vstate.tracer.models.text import DELTA_STATE
     from vstate.tracer.models.tiny import COMMON_ARGUMENTS
 
     # One seed for all would make the output layer the embedding, and every output its own input.
     plain, seeds = loader.initialize_single_dummy_weight, itertools.count(1)
     loader.initialize_single_dummy_weight = lambda tensor: plain(tensor, -WEIGHTS, WEIGHTS, next(seeds))
     drafts = {"method": "custom_class", "model": "support.known_drafts.KnownDrafts", "num_speculative_tokens": DRAFTS}
-    arguments = COMMON_ARGUMENTS | {
-        "max_model_len": 4096,
-        # Chunks end at the same tokens with and without prefix caching, so that both compute the same.
-        "max_num_batched_tokens": BLOCK,
-        "enable_prefix_caching": caching,
-        # Else only states at the ends of prompts are kept, and none that was reached while decoding.
-        "prefix_cache_retention_interval": BLOCK if caching else 0,
-        "num_gpu_blocks_override": 90,
-        "speculative_config": drafts,
-    }
+    arguments = (
+        COMMON_ARGUMENTS
+        | DELTA_STATE
+        | {
+            "max_model_len": 4096,
+            # Chunks end at the same tokens with and without prefix caching, so that both compute the same.
+            "max_num_batched_tokens": BLOCK,
+            "enable_prefix_caching": caching,
+            # Else only states at the ends of prompts are kept, and none that was reached while decoding.
+            "prefix_cache_retention_interval": BLOCK if caching else 0,
+            "num_gpu_blocks_override": 90,
+            "speculative_config": drafts,
+        }
+    )
     engine = LLMEngine.from_engine_args(EngineArgs(model=folder, seed=0, **arguments))
     if caching:
         assert engine.vllm_config.cache_config.block_size == BLOCK

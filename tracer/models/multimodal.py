@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from vstate.tracer.models.model import Draft, Media, TinyModel
-from vstate.tracer.models.text import NO_PRE_COPY
+from vstate.tracer.models.text import DELTA_STATE, MAMBA_STATE, NO_PRE_COPY
 
 WITH_TOKENIZER: dict[str, Any] = {"skip_tokenizer_init": False}
+DELTA = WITH_TOKENIZER | DELTA_STATE
 SHORT = WITH_TOKENIZER | {"max_model_len": 1024, "max_num_batched_tokens": 256}
 
 _VISION_TOKENS = {904: "<|vision_start|>", 905: "<|vision_end|>", 906: "<|image_pad|>", 907: "<|video_pad|>"}
@@ -131,7 +132,9 @@ MULTIMODAL_MODELS = (
         "GatedDeltaNet (recurrent and convolution), full KV, encoder outputs of images and videos",
         "qwen3.5-vl.json",
         34,
-        WITH_TOKENIZER | {"max_model_len": 2048, "max_num_batched_tokens": 768, "enable_prefix_caching": True},
+        WITH_TOKENIZER
+        | DELTA_STATE
+        | {"max_model_len": 2048, "max_num_batched_tokens": 768, "enable_prefix_caching": True},
         media=_QWEN_MEDIA,
     ),
     TinyModel(
@@ -139,7 +142,9 @@ MULTIMODAL_MODELS = (
         "GatedDeltaNet (one running state, one per draft token), full KV, draft KV of a native head, encoder outputs",
         "qwen3.5-vl.json",
         27,
-        WITH_TOKENIZER | {"max_model_len": 2048, "max_num_batched_tokens": 768, "enable_prefix_caching": False},
+        WITH_TOKENIZER
+        | DELTA_STATE
+        | {"max_model_len": 2048, "max_num_batched_tokens": 768, "enable_prefix_caching": False},
         draft=Draft("mtp", 2),
         media=_QWEN_IMAGES,
         refused=(NO_PRE_COPY,),
@@ -172,6 +177,7 @@ MULTIMODAL_MODELS = (
             "max_num_batched_tokens": 512,
             "enable_prefix_caching": False,
             "trust_remote_code": True,
+            **MAMBA_STATE,
         },
         media=_NEMOTRON_MEDIA,
         configuration_module="configuration_nemotron_omni",

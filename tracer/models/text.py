@@ -8,6 +8,10 @@ from vstate.tracer.models.model import Draft, TinyModel
 
 SHORT: dict[str, Any] = {"max_model_len": 1024, "max_num_batched_tokens": 256}
 """Settings of models whose blocks are 128 tokens."""
+# vLLM chooses the type of a recurrent state by the CPU's instructions, and the block size follows from its bytes.
+# Said here, a model has the same geometry on every machine.
+DELTA_STATE: dict[str, Any] = {"mamba_ssm_cache_dtype": "bfloat16"}
+MAMBA_STATE: dict[str, Any] = {"mamba_ssm_cache_dtype": "float32"}
 NO_PRE_COPY = (
     "enable_prefix_caching",
     True,
@@ -40,14 +44,14 @@ TEXT_MODELS = (
         "GatedDeltaNet (recurrent and convolution) and full KV",
         "qwen3-next.json",
         34,
-        {"max_model_len": 2048, "max_num_batched_tokens": 768, "enable_prefix_caching": True},
+        DELTA_STATE | {"max_model_len": 2048, "max_num_batched_tokens": 768, "enable_prefix_caching": True},
     ),
     TinyModel(
         "qwen3.5-mtp",
         "GatedDeltaNet (one running state, one per draft token), full KV, draft KV of a native head",
         "qwen3.5.json",
         27,
-        {"max_model_len": 2048, "max_num_batched_tokens": 768, "enable_prefix_caching": False},
+        DELTA_STATE | {"max_model_len": 2048, "max_num_batched_tokens": 768, "enable_prefix_caching": False},
         draft=Draft("mtp", 2),
         refused=(NO_PRE_COPY,),
     ),
@@ -57,14 +61,14 @@ TEXT_MODELS = (
         "nemotron-h.json",
         22,
         # A chunk must not be longer than a block: vLLM 0.32's CPU kernel returns too few states per chunk.
-        {"max_model_len": 2048, "max_num_batched_tokens": 256, "enable_prefix_caching": True},
+        MAMBA_STATE | {"max_model_len": 2048, "max_num_batched_tokens": 256, "enable_prefix_caching": True},
     ),
     TinyModel(
         "nemotron-h-nocache",
         "Mamba2 (one running state) and full KV",
         "nemotron-h.json",
         12,
-        {"max_model_len": 2048, "max_num_batched_tokens": 512, "enable_prefix_caching": False},
+        MAMBA_STATE | {"max_model_len": 2048, "max_num_batched_tokens": 512, "enable_prefix_caching": False},
     ),
     TinyModel(
         "qwen3-draft",
