@@ -176,9 +176,11 @@ def layer_states(name: str, group_spec: Any, layers: dict[str, Any]) -> list[Lay
     layer = layers.get(name)
     if isinstance(spec, MambaSpec):
         return _slot_states(name, spec)
-    if not isinstance(spec, AttentionSpec):
+    kinds = {kind.__name__ for kind in type(spec).__mro__}
+    if not isinstance(spec, AttentionSpec) or "HiddenStateCacheSpec" in kinds:
         return [LayerState(name, Owner.TARGET, StateClass.WORKSPACE, "", spec.page_size_bytes, spec.page_size_bytes)]
-    if _is_convolution(layer):
+    # By name, because not every minor of vLLM has each kind: a ring of raw keys that wait to be compressed.
+    if _is_convolution(layer) or "CircularBufferSpec" in kinds:
         state_class = StateClass.CONV
     elif "indexer" in type(layer).__name__.lower() or ".indexer." in name:
         state_class = StateClass.SPARSE_INDEX
@@ -186,12 +188,16 @@ def layer_states(name: str, group_spec: Any, layers: dict[str, Any]) -> list[Lay
         state_class = StateClass.CROSS_KV
     elif isinstance(spec, MLAAttentionSpec | SlidingWindowMLASpec):
         state_class = StateClass.LATENT_KV
-    elif getattr(spec, "sliding_window", None) or getattr(layer, "sliding_window", None):
+    elif "ChunkedLocalAttentionSpec" in kinds or _window_of(spec) or _window_of(layer):
         state_class = StateClass.SLIDING_KV
     else:
         state_class = StateClass.FULL_KV
     sizes = (spec.unpadded_page_size_bytes, spec.page_size_bytes)
     return [LayerState(name, Owner.TARGET, state_class, _dtype_name(spec.dtype), *sizes)]
+
+
+def _window_of(described: Any) -> int:
+    return getattr(described, "sliding_window", None) or 0
 
 
 def _is_convolution(layer: Any) -> bool:
