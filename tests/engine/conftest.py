@@ -33,7 +33,7 @@ EVERY_BOUNDARY = """
 import vstate.tracer.recorder as recorder
 boundary = recorder.Recorder.boundary
 def with_snapshot(self, now_ns, snapshot, *, idle=False):
-    self.snapshot_wanted = True
+    snapshot()
     boundary(self, now_ns, snapshot, idle=idle)
 recorder.Recorder.boundary = with_snapshot
 """

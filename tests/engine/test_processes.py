@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from support.processes import IN_PROCESS, TESTS, free_port, model_to_serve, serve_options, succeeds, wait_until_up
-from support.runs import VSTATE, reconciled
+from support.runs import VSTATE, Run, reconciled
 from vstate.schemas.tables.request import RequestKind
 
 
@@ -50,11 +50,16 @@ def test_a_restart_is_a_run_of_its_own_and_can_be_switched_with_two_steps_in_fli
     assert all(e["unknown_requests"] > 0 for e in second.estimates("vstate", "life"))
 
 
+STACKS = "import faulthandler, signal; faulthandler.register(signal.SIGUSR1)\n"
+"""An engine core that does not end in time shows in the log where each of its threads is."""
+
+
 def test_a_server_under_a_real_client_ends_with_a_complete_run(tmp_path):
     model = model_to_serve(tmp_path / "model", "qwen3")
     port, folder = free_port(), tmp_path / "run"
+    (tmp_path / "sitecustomize.py").write_text(STACKS)
     command = [*VSTATE, "trace", "serve", "--out", str(folder), "--", str(model), *serve_options(port)]
-    environment = os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"}
+    environment = os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(tmp_path)}
     with (tmp_path / "log").open("w") as log:
         server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
         try:
@@ -67,10 +72,15 @@ def test_a_server_under_a_real_client_ends_with_a_complete_run(tmp_path):
             stream = client.completions.create(model="tiny", prompt=prompt[:50], max_tokens=4, stream=True)
             assert sum(1 for _ in stream) > 0
             server.send_signal(signal.SIGINT)
+            try:
+                server.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                os.kill(Run(folder, {}).process.pid, signal.SIGUSR1)
             assert server.wait(timeout=60) == 0
         finally:
             server.kill()
     run = reconciled(folder)
+    assert run.process.closing is not None, (tmp_path / "log").read_text()[-12_000:]
     assert run.manifest["engine"] == "serve"
     assert run.manifest["outcome"]["requests"] == 3
     assert run.manifest["outcome"]["prefix_hits"] == 1

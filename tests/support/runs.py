@@ -33,7 +33,6 @@ CELLS = (
     Cell("tiny/lfm2-moe"),
     Cell("tiny/qwen3-next"),
     Cell("tiny/qwen3-next", ("--set", "prefix_match_unit=128", "--set", "num_gpu_blocks_override=32")),
-    Cell("tiny/gemma3", ("--engine-core", "own-process")),
     Cell("tiny/qwen3", ("--set", "scheduling_policy=priority")),
     Cell("tiny/qwen3", ("--set", "enable_prefix_caching=false")),
 )
