@@ -33,7 +33,8 @@ EVERY_BOUNDARY = """
 import vstate.tracer.recorder as recorder
 boundary = recorder.Recorder.boundary
 def with_snapshot(self, now_ns, snapshot, *, idle=False):
-    snapshot()
+    if not (self.snapshot_wanted or self.segment_wanted):
+        snapshot()
     boundary(self, now_ns, snapshot, idle=idle)
 recorder.Recorder.boundary = with_snapshot
 """
