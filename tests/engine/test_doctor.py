@@ -3,13 +3,12 @@
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from support.runs import make_run, vstate
+from support.runs import forked_vstate, make_run
+from support.zygote import run_forked
 from vstate.doctor.plan import PlanAnswer, planned
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -67,14 +66,8 @@ def plans():
     cases = {name: case | {"tried": True} for name, case in TRIED.items()}
     cases |= {name: {"arguments": arguments} for name, (arguments, _) in WRONG.items()} | TOO_SMALL
     cases |= {f"memory {name}": {"arguments": [f"tiny/{name}"], "kv_cache_bytes": POOL_BYTES} for name in TRIED}
-    done = subprocess.run(
-        [sys.executable, str(TESTS / "support" / "planned.py"), json.dumps(cases)],
-        env=os.environ | {"PYTHONPATH": str(TESTS)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=280,
-    )
+    script = TESTS / "support" / "planned.py"
+    done = run_forked([script, json.dumps(cases)], os.environ | {"PYTHONPATH": str(TESTS)})
     assert done.returncode == 0, done.stderr
     return {
         name: (PlanAnswer.model_validate(found["answer"]), found.get("running"))
@@ -117,7 +110,9 @@ def test_a_plan_equals_what_the_real_engine_had(plans, tmp_path, name):
     (tmp_path / "workload.jsonl").write_text(json.dumps(ONE_REQUEST) + "\n")
     options = ("--workload", tmp_path / "workload.jsonl", "--set", f"num_gpu_blocks_override={REAL_BLOCKS}")
     run = make_run(tmp_path / "run", "--model", f"tiny/{name}", *options, VLLM_CPU_KVCACHE_SPACE="1")
-    shown = vstate("doctor", "--config", "--json", "--", f"tiny/{name}", "--num-gpu-blocks-override", REAL_BLOCKS)
+    shown = forked_vstate(
+        "doctor", "--config", "--json", "--", f"tiny/{name}", "--num-gpu-blocks-override", REAL_BLOCKS
+    )
     plan = json.loads(shown.stdout)["plan"]
     assert shown.returncode == int(not plan["fits"])
     real = [(pool.num_blocks, pool.block_bytes, pool.total_bytes) for pool in run.process.pools]
@@ -133,7 +128,7 @@ def test_a_plan_equals_what_the_real_engine_had(plans, tmp_path, name):
 
 def test_the_verdict_is_told_before_a_start_and_fails_the_command():
     arguments = ("tiny/qwen3-next", "--num-gpu-blocks-override", "100", "--max-num-seqs", "256")
-    result = vstate("doctor", "--config", "--", "vllm", "serve", *arguments)
+    result = forked_vstate("doctor", "--config", "--", "vllm", "serve", *arguments)
     assert result.returncode == 1, result.stderr
     assert result.stdout.splitlines()[-1] == (
         "max_num_seqs 256 needs 768 blocks in groups 0 to 2 (conv, recurrent) and 256 blocks in group 3 (full_kv), "
@@ -142,7 +137,7 @@ def test_the_verdict_is_told_before_a_start_and_fails_the_command():
 
 
 def test_the_probe_finds_that_the_books_of_this_vllm_are_recorded():
-    result = vstate("doctor", "--probe", "--json")
+    result = forked_vstate("doctor", "--probe", "--json")
     assert result.returncode == 0, result.stdout
     probe = json.loads(result.stdout)["probe"]
     assert {operation["state"] for operation in probe["operations"]} <= {"agrees", "absent"}
@@ -151,7 +146,7 @@ def test_the_probe_finds_that_the_books_of_this_vllm_are_recorded():
 
 def test_the_probe_tells_a_fork_that_frees_behind_the_hooks(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(BEHIND_THE_HOOKS)
-    result = vstate("doctor", "--probe", PYTHONPATH=str(tmp_path))
+    result = forked_vstate("doctor", "--probe", PYTHONPATH=str(tmp_path))
     assert result.returncode == 1
     assert "fits" in result.stdout
     verdict = result.stdout.splitlines()[-1]

@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -184,7 +183,7 @@ def answers(tmp_path_factory, model):
     for words in ("", "caching", "caching fault"):
         output = folder / f"{words}.json"
         script = TESTS / "support" / "drafting_engine.py"
-        succeeds([sys.executable, script, model, folder / "known.json", output, *words.split()], environment)
+        succeeds([script, model, folder / "known.json", output, *words.split()], environment)
         found[words] = json.loads(output.read_text())
     return found
 

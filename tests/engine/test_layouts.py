@@ -14,7 +14,7 @@ import openai
 import pytest
 
 from support.processes import free_port, model_to_serve, serve_options, wait_until_up
-from support.runs import make_run, reconciled, vstate
+from support.runs import forked_vstate, make_run, reconciled
 from vstate.schemas.manifests import PROCESS_FILE, ProcessManifest, read_manifest
 from vstate.schemas.tables.request import RequestKind
 
@@ -84,7 +84,7 @@ def test_a_data_parallel_server_is_traced_rank_by_rank_and_switched_while_it_ser
     process, client = server
     client.ask_all(8)
     (run,) = (tmp_path / "traces").iterdir()
-    off = vstate("trace", "off", tmp_path / "traces", "--wait", 60)
+    off = forked_vstate("trace", "off", tmp_path / "traces", "--wait", 60)
     assert off.returncode == 0, off.stderr
     assert off.stdout.count(": off, events/engine-dp") == 2
     first = engines_of(run)
@@ -93,7 +93,7 @@ def test_a_data_parallel_server_is_traced_rank_by_rank_and_switched_while_it_ser
     assert reconciled(run).summary["verdict"] == "clean"
     client.ask_all(4)
     assert len(engines_of(run)) == 2
-    on = vstate("trace", "on", run, "--wait", 60)
+    on = forked_vstate("trace", "on", run, "--wait", 60)
     assert on.returncode == 0, on.stderr
     assert on.stdout.count(": on, events/engine-dp") == 2
     client.ask_all(8)
@@ -111,7 +111,7 @@ def test_a_data_parallel_server_is_traced_rank_by_rank_and_switched_while_it_ser
     assert sum(row["kind"] == RequestKind.FINISH for row in told.rows("request")) == 16
     for folder in run.glob("events/engine-*"):
         assert list(folder.glob("request-*.arrows")), f"{folder.name} served nothing"
-    assert json.loads(vstate("trace", "show", run, "--json").stdout)["outcome"]["requests"] == 16
-    nobody = vstate("trace", "on", run)
+    assert json.loads(forked_vstate("trace", "show", run, "--json").stdout)["outcome"]["requests"] == 16
+    nobody = forked_vstate("trace", "on", run)
     assert nobody.returncode == 2
     assert nobody.stderr.startswith(f"error: no engine of {run} is up")

@@ -5,13 +5,13 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from support.runs import VSTATE, make_run, reconciled, vstate
+from support.processes import succeeds
+from support.runs import VSTATE, forked_vstate, make_run, reconciled
 from vstate.schemas.tables import TABLES
 from vstate.tracer.outcome import stream_batches
 
@@ -72,7 +72,7 @@ def test_a_run_killed_with_9_is_read_to_its_last_batch(tmp_path):
     assert [f for f in run.summary["findings"] if f["severity"] != "info"] == []
     assert run.summary["steps"] >= 15
     assert run.process.closing is None
-    shown = vstate("trace", "show", folder)
+    shown = forked_vstate("trace", "show", folder)
     assert "killed, or still going" in shown.stdout
 
 
@@ -84,7 +84,7 @@ def test_dropped_chunks_make_gaps_and_unknown_requests_but_no_finding(tmp_path):
     assert run.summary["gaps"]
     assert [f for f in run.summary["findings"] if f["severity"] != "info"] == []
     assert any(e["unknown_requests"] > 0 for e in run.summary["estimates"])
-    text = vstate("reconcile", run.folder, "--fail-on", "never").stdout
+    text = forked_vstate("reconcile", run.folder, "--fail-on", "never").stdout
     assert f"not checked: steps {run.summary['gaps'][0]}" in text
 
 
@@ -120,9 +120,8 @@ def test_each_part_of_the_recording_fails_in_turn(tmp_path):
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "HF_HUB_OFFLINE": "1",
     }
-    command = [sys.executable, script, "qwen3.5-vl", json.dumps({"prefix_match_unit": 128}), answer]
-    made = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=280)
-    assert made.returncode == 0, made.stderr[-3000:]
+    command = [script, "qwen3.5-vl", json.dumps({"prefix_match_unit": 128}), answer]
+    succeeds(command, environment)
     told = json.loads(answer.read_text())
     _, reference, *faulty, after = told["rounds"]
     by_hand = {"_update_request_as_session", "unpin_blocks"}
@@ -190,7 +189,7 @@ writer.Writer._write_batch = delete
 def test_an_engine_serves_on_without_its_disk(tmp_path, code, lines):
     folder = tmp_path / "run"
     environment = {"PYTHONPATH": customized(tmp_path, code)}
-    made = vstate("trace", "run", "--model", "tiny/qwen3", "--out", folder, **environment)
+    made = forked_vstate("trace", "run", "--model", "tiny/qwen3", "--out", folder, **environment)
     log = (folder / "engine.log").read_text()
     told = [line.partition("vstate: ")[2] for line in log.splitlines() if "vstate: " in line]
     assert len(told) == len(lines), told
@@ -226,18 +225,18 @@ sys.meta_path.insert(0, Fork())
 
 def test_a_vllm_that_does_not_fit_is_refused_in_one_line(tmp_path):
     path = customized(tmp_path, FORK)
-    result = vstate("trace", "run", "--model", "tiny/qwen3", "--out", tmp_path / "run", PYTHONPATH=path)
+    result = forked_vstate("trace", "run", "--model", "tiny/qwen3", "--out", tmp_path / "run", PYTHONPATH=path)
     assert result.returncode == 2
     (line,) = [line for line in result.stderr.splitlines() if line.strip()]
     assert line.startswith("error: this vLLM is not supported, it lacks block_pool.BlockPool.touch")
     assert not (tmp_path / "run").exists()
-    doctor = vstate("doctor", PYTHONPATH=path)
+    doctor = forked_vstate("doctor", PYTHONPATH=path)
     assert doctor.returncode == 1
     assert "MISS block_pool.BlockPool.touch" in doctor.stdout
 
 
 def test_doctor_says_that_this_vllm_fits():
-    result = vstate("doctor")
+    result = forked_vstate("doctor")
     assert result.returncode == 0, result.stdout
     assert "MISS" not in result.stdout
 
@@ -250,7 +249,7 @@ def test_doctor_says_that_this_vllm_fits():
     ],
 )
 def test_an_engine_that_cannot_start_leaves_nothing_behind(tmp_path, options, told):
-    result = vstate("trace", "run", "--model", "tiny/qwen3", "--out", tmp_path / "run", *options)
+    result = forked_vstate("trace", "run", "--model", "tiny/qwen3", "--out", tmp_path / "run", *options)
     assert result.returncode == 2
     (line,) = [line for line in result.stderr.splitlines() if line.strip()]
     assert line.startswith("error: ")

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from support.runs import CELLS, MODEL_CELLS, vstate
+from support.runs import CELLS, MODEL_CELLS, forked_vstate
 from vstate.schemas.tables import TABLES
 from vstate.schemas.tables.encoder import EncoderKind
 from vstate.schemas.tables.memory import MemoryKind, MemoryPhase
@@ -169,7 +169,7 @@ def test_a_native_draft_owns_its_state(run_of):
 
 def test_what_the_engine_cannot_run_is_told_in_one_line(tmp_path):
     options = ("--model", "tiny/qwen3.5-vl-mtp", "--set", "enable_prefix_caching=true")
-    result = vstate("trace", "run", "--out", tmp_path / "run", *options)
+    result = forked_vstate("trace", "run", "--out", tmp_path / "run", *options)
     assert result.returncode == 2
     (line,) = [line for line in result.stderr.splitlines() if line.strip()]
     assert "has no CPU kernel" in line
@@ -181,7 +181,7 @@ def test_media_that_a_model_does_not_take_are_told_in_one_line(tmp_path):
     line = {"id": "a", "when": {"at_step": 0}, "prompt": [sound], "output": {"tokens": 1}}
     workload = tmp_path / "workload.jsonl"
     workload.write_text(json.dumps(line))
-    result = vstate("trace", "run", "--model", "tiny/qwen3", "--workload", workload, "--out", tmp_path / "run")
+    result = forked_vstate("trace", "run", "--model", "tiny/qwen3", "--workload", workload, "--out", tmp_path / "run")
     assert result.returncode == 2
     (told,) = [line for line in result.stderr.splitlines() if line.strip()]
     assert "takes no media" in told

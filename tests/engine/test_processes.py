@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 
 import openai
 import pytest
@@ -18,7 +17,7 @@ def test_replay_holds_with_two_steps_in_flight(tmp_path, every_boundary, model):
     """AsyncScheduler with a batch queue of two, on a stand-in worker: the CPU runner cannot do it."""
     path = f"{TESTS}{os.pathsep}{every_boundary['PYTHONPATH']}"
     environment = os.environ | IN_PROCESS | {"VSTATE_TRACE_RUN": str(tmp_path / "run"), "PYTHONPATH": path}
-    command = [sys.executable, TESTS / "support" / "async_engine.py", model]
+    command = [TESTS / "support" / "async_engine.py", model]
     succeeds(command, environment)
     run = reconciled(tmp_path / "run")
     assert run.process.scheduler_class.endswith("AsyncScheduler")
@@ -36,7 +35,7 @@ def test_a_restart_is_a_run_of_its_own_and_can_be_switched_with_two_steps_in_fli
     environment = os.environ | IN_PROCESS | {"VSTATE_TRACE_DIR": str(tmp_path / "traces"), "PYTHONPATH": path}
     script, made = TESTS / "support" / "async_engine.py", []
     for arguments in (["qwen3"], ["lfm2-moe", '{"15": "off", "30": "on", "40": "off", "55": "on"}']):
-        succeeds([sys.executable, script, *arguments], environment)
+        succeeds([script, *arguments], environment)
         (folder,) = set((tmp_path / "traces").iterdir()) - {run.folder for run in made}
         made.append(reconciled(folder))
     first, second = made

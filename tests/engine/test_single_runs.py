@@ -2,12 +2,11 @@
 
 import json
 import os
-import sys
 
 import pytest
 
 from support.processes import IN_PROCESS, TESTS, succeeds
-from support.runs import make_run, vstate
+from support.runs import forked_vstate, make_run
 from vstate.inventory.state_inventory import StateInventory
 from vstate.schemas.tables.names import NameKind
 from vstate.schemas.vocabulary import StateClass
@@ -45,19 +44,18 @@ def test_a_connector_that_loads_and_saves_blocks(tmp_path, every_boundary):
 
 OUTPUTS = """
 import json, os, pathlib
-import vstate.tracer.engines.driver as driver
-drive = driver.drive
-def recording(engine, *arguments):
-    step, outputs = engine.step, {}
-    def recorded():
-        made = step()
-        outputs.update({o.request_id: list(o.outputs[0].token_ids) for o in made})
-        return made
-    engine.step = recorded
-    result = drive(engine, *arguments)
-    pathlib.Path(os.environ["OUTPUTS"]).write_text(json.dumps(outputs))
-    return result
-driver.drive = recording
+import vstate.tracer.engines.llm_port as llm_port
+class Recording(llm_port.LlmPort):
+    def __init__(self, engine, *arguments):
+        super().__init__(engine, *arguments)
+        step, outputs = engine.step, {}
+        def recorded():
+            made = step()
+            outputs.update({o.request_id: list(o.outputs[0].token_ids) for o in made})
+            pathlib.Path(os.environ["OUTPUTS"]).write_text(json.dumps(outputs))
+            return made
+        engine.step = recorded
+llm_port.LlmPort = Recording
 if os.environ["TRACED"] == "0":
     import vstate.tracer.plugin as plugin
     plugin.register = lambda: None
@@ -71,7 +69,7 @@ def test_tracing_changes_no_token(tmp_path, model):
     for traced in ("1", "0"):
         file = tmp_path / f"{traced}.json"
         environment = {"PYTHONPATH": str(tmp_path), "OUTPUTS": str(file), "TRACED": traced}
-        made = vstate("trace", "run", "--model", model, "--out", tmp_path / traced, **environment)
+        made = forked_vstate("trace", "run", "--model", model, "--out", tmp_path / traced, **environment)
         assert (made.returncode == 0) == (traced == "1"), made.stderr
         outputs[traced] = json.loads(file.read_text())
     assert len(outputs["1"]) > 20
@@ -95,7 +93,7 @@ def test_a_rotated_run_is_checked_against_the_engines_books_whole(tmp_path):
 
 def test_the_inventory_of_a_live_engine_is_that_of_its_run_and_of_its_tensors(tmp_path):
     environment = os.environ | IN_PROCESS | {"VSTATE_TRACE_RUN": str(tmp_path / "run"), "PYTHONPATH": str(TESTS)}
-    command = [sys.executable, TESTS / "support" / "live_inventory.py", "qwen3.5-vl", tmp_path / "answer.json"]
+    command = [TESTS / "support" / "live_inventory.py", "qwen3.5-vl", tmp_path / "answer.json"]
     succeeds(command, environment)
     answer = json.loads((tmp_path / "answer.json").read_text())
     live = StateInventory.model_validate_json(answer["inventory"])

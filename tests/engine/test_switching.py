@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 
 import pytest
 
@@ -20,7 +19,7 @@ def switched(tmp_path_factory, every_boundary):
     path = f"{TESTS}{os.pathsep}{every_boundary['PYTHONPATH']}"
     environment = os.environ | IN_PROCESS | {"VSTATE_TRACE_RUN": str(folder / "run"), "PYTHONPATH": path}
     script = TESTS / "support" / "switched_engines.py"
-    succeeds([sys.executable, script, "gemma3", json.dumps(TURNS), folder / "answer"], environment)
+    succeeds([script, "gemma3", json.dumps(TURNS), folder / "answer"], environment)
     return json.loads((folder / "answer").read_text()), reconciled(folder / "run")
 
 

@@ -1,11 +1,11 @@
 """Processes with an engine in them: started, waited for, asked."""
 
 import socket
-import subprocess
 import time
 import urllib.request
 from pathlib import Path
 
+from support.zygote import run_forked
 from vstate.tracer.models.tiny import build, tiny_model
 from vstate.tracer.models.tokenizer import write_tokenizer
 
@@ -13,9 +13,9 @@ TESTS = Path(__file__).parents[1]
 IN_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"}
 
 
-def succeeds(command, environment):
-    """Run a process that must end well, and show what it said where it does not."""
-    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=280)
+def succeeds(arguments, environment):
+    """Run `python ARGUMENTS`, which must end well, and show what it said where it does not."""
+    done = run_forked(arguments, environment)
     assert done.returncode == 0, f"{done.returncode}: {done.stdout[-3000:]}{done.stderr[-6000:]}"
 
 

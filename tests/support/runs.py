@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from support.zygote import run_forked
 from vstate.schemas.manifests import PROCESS_FILE, ProcessManifest, StateProcessManifest, read_manifest
 from vstate.tracer.outcome import stream_batches
 
@@ -73,6 +74,11 @@ def vstate(*arguments, **environment):
     )
 
 
+def forked_vstate(*arguments, **environment):
+    """Run the command in a fork of a process that has vLLM imported already."""
+    return run_forked([*VSTATE[1:], *arguments], os.environ | environment)
+
+
 @dataclass(frozen=True)
 class Run:
     """A finished run and what reconcile says of it."""
@@ -112,14 +118,14 @@ class Run:
 
 def make_run(folder, *options, **environment):
     """Trace the workload `smoke` and reconcile it."""
-    made = vstate("trace", "run", "--out", folder, *options, **environment)
+    made = forked_vstate("trace", "run", "--out", folder, *options, **environment)
     assert made.returncode == 0, made.stderr
     return reconciled(folder)
 
 
 def reconciled(folder):
     """Reconcile a run that exists."""
-    result = vstate("reconcile", folder, "--json", "--fail-on", "never")
+    result = forked_vstate("reconcile", folder, "--json", "--fail-on", "never")
     assert result.returncode == 0, result.stderr
     run = Run(folder, json.loads(result.stdout))
     for used in USED:

@@ -33,7 +33,7 @@ print("served", len(output.outputs[0].token_ids))
 
 
 def serve(tmp_path, insert):
-    """Run one request on an engine that a trace was asked of, and return the process and its lines about us."""
+    """Run one request on an engine that a trace was asked of, and return its lines about us and its manifests."""
     (tmp_path / "model").mkdir()
     environment = {
         "VSTATE_TRACE_DIR": str(tmp_path / "traces"),
@@ -53,7 +53,7 @@ def serve(tmp_path, insert):
     told = [line for line in (done.stdout + done.stderr).splitlines() if "vstate: " in line]
     assert done.returncode == 0, done.stderr
     assert "served 3" in done.stdout
-    return told, sorted((tmp_path / "traces").rglob(PROCESS_FILE))
+    return told, sorted((tmp_path / "traces").rglob(f"engine-*/{PROCESS_FILE}"))
 
 
 def test_an_engine_that_fits_is_traced_whatever_it_calls_itself(tmp_path):
