@@ -60,6 +60,32 @@ def admission_cap_blocks(manager: Any) -> int:
     return int(getattr(manager, public if hasattr(manager, public) else f"_{public}") or 0)
 
 
+def attention_backends(layers: dict[str, Any]) -> dict[str, str]:
+    """Return the name of each layer's attention backend, of those layers that have one."""
+    found = {}
+    for name, layer in layers.items():
+        backend = layer.get_attn_backend() if hasattr(layer, "get_attn_backend") else None
+        if backend is not None:
+            found[name] = str(backend.get_name() if hasattr(backend, "get_name") else backend.__name__)
+    return found
+
+
+def platform_name() -> str:
+    """Return the platform that vLLM resolved, with the instructions a CPU's kernels are chosen by."""
+    import torch
+    from vllm.platforms import current_platform
+
+    name = str(current_platform.device_type)
+    if name != "cpu":
+        return name
+    flags = {
+        "avx512_bf16": "_is_avx512_bf16_supported",
+        "amx_tile": "_is_amx_tile_supported",
+    }
+    have = [flag for flag, asks in flags.items() if getattr(torch.cpu, asks, lambda: False)()]
+    return "-".join([name, *have])
+
+
 def pool_manifests(scheduler: Any) -> tuple[PoolManifest, ...]:
     """Describe the pools.
 

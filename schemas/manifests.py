@@ -163,9 +163,21 @@ class AnyProcessManifest(Manifest):
 
 
 class ProcessManifest(AnyProcessManifest):
-    """`process.json` of an engine core."""
+    """`process.json` of an engine core.
+
+    Attributes:
+        scheduler_class: Class of the scheduler.
+        platform: Platform that vLLM resolved; geometry depends on it.
+        backends: Attention backend of each layer, where the model lives in this process.
+        anchors: What was hooked, as it was found.
+        settings: Settings that accounting depends on.
+        pools: The block pools.
+        groups: The KV-cache groups.
+    """
 
     scheduler_class: str
+    platform: str = ""
+    backends: dict[str, str] = Field(default_factory=dict)
     anchors: tuple[AnchorState, ...]
     settings: EngineSettings
     pools: tuple[PoolManifest, ...]
@@ -191,12 +203,51 @@ class Machine(Manifest):
     python: str
 
 
+class ModelOrigin(Manifest):
+    """Where the configuration of a true-size model comes from.
+
+    Attributes:
+        configuration_digest: SHA-256 of the configuration, canonical JSON.
+        sources: Where its values stand, by a short name.
+        assumed: Fields for which there is no source.
+        mismatches: What the model here, or vLLM's build of it, does otherwise than the checkpoint.
+        published_parameters: Parameters that the publisher says it has.
+    """
+
+    configuration_digest: str
+    sources: dict[str, str] = Field(default_factory=dict)
+    assumed: tuple[str, ...] = ()
+    mismatches: tuple[str, ...] = ()
+    published_parameters: int = 0
+
+
+class Modelled(Manifest):
+    """What a run without a forward made up, and from what.
+
+    Attributes:
+        device: Device whose memory and speed are taken; empty where the pool's size was given.
+        step_time: Source of the step-time model, and whether it is assumed or fitted.
+        seconds: What the virtual clock showed at the end; None before it.
+        media: How media were processed.
+        tokens: Where tokens and accepted drafts come from.
+    """
+
+    device: str
+    step_time: str
+    seconds: float | None = None
+    media: str = ""
+    tokens: str = ""
+
+
 class RunManifest(Manifest):
     """`run.json`: written by the launcher at the start, and completed by it at the end.
 
     Attributes:
         outcome: Counts of what happened, from the trace itself; None for a run that was
             killed or is still going.
+        skipped_requests: Requests of the workload that were left out because they do not fit.
+        origin: Where a true-size configuration comes from; None for other models.
+        modelled: What an engine without a forward made up; None for a real one.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -209,6 +260,9 @@ class RunManifest(Manifest):
     settings: dict[str, Any] = Field(default_factory=dict)
     machine: Machine
     outcome: dict[str, int] | None = None
+    skipped_requests: int = 0
+    origin: ModelOrigin | None = None
+    modelled: Modelled | None = None
 
 
 def write_manifest(path: Path, manifest: Manifest) -> None:

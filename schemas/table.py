@@ -98,6 +98,12 @@ class Table:
 SEQ = Column("seq", pa.int64(), "Order of the event among all events of its process.")
 STEP = Column("step", pa.int64(), "Number of the last `schedule()` call that had begun; 0 before the first.")
 TIME = Column("time_ns", pa.int64(), "CLOCK_MONOTONIC time of the event.")
+MODELLED_TIME = Column(
+    "modelled_ns",
+    pa.int64(),
+    "Modelled time of the event: the virtual clock of the scheduler engine since its start; -1 in an engine with a "
+    "real forward.",
+)
 REQUEST_KEY = Column("request_key", pa.int64(), "Key of the request in `names`; a negative value is a `Holder` code.")
 POOL = Column("pool", pa.int16(), "Index of the block pool in `process.json`.")
 GROUP = Column("group", pa.int16(), "Index of the KV-cache group in `process.json`; -1 where none.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum, StrEnum
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Version of every stream, manifest and summary. A reader refuses another one."""
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter, ValidationError, model_validator
 
@@ -40,18 +42,31 @@ class Length(BaseModel):
 
 
 class Trigger(BaseModel):
-    """When a line takes effect: at an engine step, or after an event of another request."""
+    """When a line takes effect: at an engine step, at a moment, or after an event of another request.
+
+    Attributes:
+        at_step: Number of turns of the engine.
+        at_s: Seconds of the engine's clock since its start: wall time in an engine with a real forward,
+            modelled time in the scheduler engine.
+        after: Id of another request.
+        event: What must have happened to that one.
+        delay_s: Seconds from there on, such as the time a person thinks.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     at_step: int | None = Field(default=None, ge=0)
+    at_s: float | None = Field(default=None, ge=0)
     after: str | None = None
     event: Literal["first_token", "finish"] = "finish"
+    delay_s: float = Field(default=0.0, ge=0)
 
     @model_validator(mode="after")
     def _one_of(self) -> Trigger:
-        if (self.at_step is None) == (self.after is None):
-            raise ValueError("give either at_step or after")
+        if sum(given is not None for given in (self.at_step, self.at_s, self.after)) != 1:
+            raise ValueError("give one of at_step, at_s and after")
+        if self.delay_s and self.after is None:
+            raise ValueError("delay_s goes with after only")
         return self
 
 
@@ -62,6 +77,29 @@ class Segment(BaseModel):
 
     name: str
     length: Length
+
+
+class HashedBlocks(BaseModel):
+    """A part of a prompt of which only the ids of its equal blocks are known, as public traces give it.
+
+    Attributes:
+        block_ranges: Runs of consecutive block ids, as (first, count).
+        block_tokens: Tokens of a block; a block of one id and seed is the same tokens everywhere.
+        tokens: Tokens of the part, which cuts its last block short.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    block_ranges: tuple[tuple[Annotated[int, Field(ge=0, lt=2**63)], Annotated[int, Field(ge=1)]], ...]
+    block_tokens: int = Field(ge=1)
+    tokens: int = Field(ge=1)
+
+    @model_validator(mode="after")
+    def _covered(self) -> HashedBlocks:
+        covered = sum(count for _, count in self.block_ranges) * self.block_tokens
+        if not covered - self.block_tokens < self.tokens <= covered:
+            raise ValueError(f"{self.tokens} tokens do not end in the last of blocks that hold {covered}")
+        return self
 
 
 class MediaItem(BaseModel):
@@ -106,12 +144,14 @@ class MediaSegment(BaseModel):
 
 
 def _kind_of_segment(segment: object) -> str:
-    held = "media" in segment if isinstance(segment, dict) else isinstance(segment, MediaSegment)
-    return "media" if held else "text"
+    if isinstance(segment, dict):
+        return "media" if "media" in segment else "blocks" if "block_ranges" in segment else "text"
+    return "media" if isinstance(segment, MediaSegment) else "blocks" if isinstance(segment, HashedBlocks) else "text"
 
 
 PromptSegment = Annotated[
-    Annotated[Segment, Tag("text")] | Annotated[MediaSegment, Tag("media")], Discriminator(_kind_of_segment)
+    Annotated[Segment, Tag("text")] | Annotated[HashedBlocks, Tag("blocks")] | Annotated[MediaSegment, Tag("media")],
+    Discriminator(_kind_of_segment),
 ]
 
 
@@ -160,30 +200,85 @@ def parse_line(text: str) -> WorkloadRequest | WorkloadAbort:
     return _LINE.validate_python(data)
 
 
+def iter_workload(path: Path) -> Iterator[WorkloadRequest | WorkloadAbort]:
+    """Read a JSONL workload line by line, also one that is compressed with gzip (``.gz``).
+
+    Raises:
+        VstateError: The file cannot be read, or a line is not of the format.
+    """
+    try:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip() and not line.lstrip().startswith("#"):
+                    yield _parsed(line, path, number)
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise VstateError(f"cannot read workload {path}: {error}") from error
+
+
+def _parsed(line: str, path: Path, number: int) -> WorkloadRequest | WorkloadAbort:
+    try:
+        return parse_line(line)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        message = first["msg"].removeprefix("Value error, ")
+        raise VstateError(f"{path}:{number}: not a workload line: {where}: {message}") from error
+    except ValueError as error:
+        raise VstateError(f"{path}:{number}: not a workload line: {error}") from error
+
+
 def read_workload(path: Path) -> list[WorkloadRequest | WorkloadAbort]:
-    """Read a JSONL workload.
+    """Read a JSONL workload whole.
 
     Raises:
         VstateError: The file is absent, empty, or a line is not of the format.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise VstateError(f"cannot read workload {path}: {error}") from error
-    parsed: list[WorkloadRequest | WorkloadAbort] = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        try:
-            parsed.append(parse_line(line))
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
-            message = first["msg"].removeprefix("Value error, ")
-            raise VstateError(f"{path}:{number}: not a workload line: {where}: {message}") from error
-        except ValueError as error:
-            raise VstateError(f"{path}:{number}: not a workload line: {error}") from error
-    return check_workload(parsed, str(path))
+    return check_workload(list(iter_workload(path)), str(path))
+
+
+class WorkloadScan(NamedTuple):
+    """What one pass over a workload tells.
+
+    Attributes:
+        requests: Requests in it.
+        in_order_of_time: Whether each line waits for a moment that is no earlier than the one before.
+    """
+
+    requests: int
+    in_order_of_time: bool
+
+
+def scan_workload(path: Path) -> WorkloadScan:
+    """Read a workload once and check it, keeping no more of it than the ids.
+
+    Raises:
+        VstateError: As `read_workload`.
+    """
+    ids: set[str] = set()
+    references: dict[str, tuple[str, str]] = {}
+    requests, moment, in_order = 0, 0.0, True
+    for line in iter_workload(path):
+        if isinstance(line, WorkloadRequest):
+            requests += 1
+            if line.id in ids:
+                raise VstateError(f"{path}: request id {line.id!r} stands twice; ids must be unique")
+            ids.add(line.id)
+        for name in _references(line):
+            references.setdefault(name, (line.kind, line.id))
+        in_order = in_order and line.when.at_s is not None and line.when.at_s >= moment
+        moment = line.when.at_s or moment
+    if not requests:
+        raise VstateError(f"{path} holds no request")
+    for name in references.keys() - ids:
+        kind, by = references[name]
+        raise VstateError(f"{path}: {kind} {by!r} refers to unknown request {name!r}")
+    return WorkloadScan(requests, in_order)
+
+
+def _references(line: WorkloadRequest | WorkloadAbort) -> list[str]:
+    """Ids of the requests that a line refers to."""
+    found = [line.when.after, line.id if isinstance(line, WorkloadAbort) else None]
+    return [name for name in found if name is not None]
 
 
 def check_workload(lines: list[WorkloadRequest | WorkloadAbort], source: str) -> list[WorkloadRequest | WorkloadAbort]:
@@ -200,7 +295,7 @@ def check_workload(lines: list[WorkloadRequest | WorkloadAbort], source: str) ->
         double = next(i for i in ids if ids.count(i) > 1)
         raise VstateError(f"{source}: request id {double!r} stands twice; ids must be unique")
     for line in lines:
-        for name in (line.when.after, line.id if isinstance(line, WorkloadAbort) else None):
-            if name is not None and name not in known:
+        for name in _references(line):
+            if name not in known:
                 raise VstateError(f"{source}: {line.kind} {line.id!r} refers to unknown request {name!r}")
     return lines

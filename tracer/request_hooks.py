@@ -8,6 +8,7 @@ from typing import Any
 from vstate.schemas.tables.block import BlockKind
 from vstate.schemas.tables.request import RequestKind
 from vstate.schemas.vocabulary import NOT_APPLICABLE, Holder
+from vstate.tracer.modelled_time import CLOCK
 from vstate.tracer.recorder import Recorder
 from vstate.tracer.wrapping import HookContext, ids_by_pool, resident_ids
 
@@ -35,6 +36,7 @@ def request_row(
         recorder.step,
         kind,
         monotonic_ns(),
+        CLOCK.now_ns,
         entry.key,
         entry.attempt if attempt is None else attempt,
         request.num_prompt_tokens,

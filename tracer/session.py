@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from vstate import __version__
-from vstate.inventory.from_vllm import engine_settings, group_manifests, pool_manifests
+from vstate.inventory.from_vllm import (
+    attention_backends,
+    engine_settings,
+    group_manifests,
+    platform_name,
+    pool_manifests,
+)
 from vstate.schemas.manifests import (
     EVENTS_FOLDER,
     PRIVATE_FOLDER_MODE,
@@ -139,6 +145,8 @@ def process_manifest(scheduler: Any, anchors: tuple[AnchorState, ...], start_ns:
         pid=os.getpid(),
         clock=ClockAnchor(boot_id=boot_id(), monotonic_ns=start_ns, wall_ns=time.time_ns()),
         scheduler_class=f"{type(scheduler).__module__}.{type(scheduler).__qualname__}",
+        platform=platform_name(),
+        backends=attention_backends(layers),
         anchors=anchors,
         settings=engine_settings(config, scheduler),
         pools=pool_manifests(scheduler),

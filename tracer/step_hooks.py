@@ -9,6 +9,7 @@ from vstate.schemas.tables.request import RequestKind
 from vstate.schemas.tables.step import StepKind
 from vstate.schemas.vocabulary import NOT_APPLICABLE
 from vstate.tracer.admission_hook import AdmissionHook
+from vstate.tracer.modelled_time import CLOCK
 from vstate.tracer.request_hooks import RequestHooks, request_row
 from vstate.tracer.snapshots import take_snapshot
 from vstate.tracer.wrapping import HookContext
@@ -130,6 +131,7 @@ class StepHooks:
             step,
             kind,
             monotonic_ns(),
+            CLOCK.now_ns,
             running,
             waiting,
             sum(len(blocks) for _, blocks in deferred) if deferred else 0,

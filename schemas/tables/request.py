@@ -6,7 +6,7 @@ from enum import IntEnum
 
 import pyarrow as pa
 
-from vstate.schemas.table import REQUEST_KEY, SEQ, STEP, TIME, Column, Table
+from vstate.schemas.table import MODELLED_TIME, REQUEST_KEY, SEQ, STEP, TIME, Column, Table
 
 
 class RequestKind(IntEnum):
@@ -32,6 +32,7 @@ REQUEST = Table(
         STEP,
         Column("kind", pa.int8(), "What happened.", RequestKind),
         TIME,
+        MODELLED_TIME,
         REQUEST_KEY,
         Column("attempt", pa.int32(), "Number of the admission this row belongs to, from 1."),
         Column("prompt_tokens", pa.int32(), "Tokens of the prompt."),

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 import pyarrow as pa
 
-from vstate.schemas.table import SEQ, TIME, Column, Table
+from vstate.schemas.table import MODELLED_TIME, SEQ, TIME, Column, Table
 
 
 class StepKind(IntEnum):
@@ -25,6 +25,7 @@ STEP_TABLE = Table(
         Column("step", pa.int64(), "Number of the `schedule()` call, from 1; a `completed` row names its own."),
         Column("kind", pa.int8(), "Boundary of the step.", StepKind),
         TIME,
+        MODELLED_TIME,
         Column("running", pa.int32(), "Requests in the engine's running list."),
         Column("waiting", pa.int32(), "Requests in the engine's waiting queues."),
         Column("deferred_blocks", pa.int32(), "Blocks that wait in the engine's deferred frees."),

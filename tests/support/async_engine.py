@@ -17,6 +17,7 @@ from vllm.v1.executor import Executor
 
 from support.switching import SwitchedEngine
 from vstate.tracer.engines.driver import drive
+from vstate.tracer.engines.llm_port import LlmPort
 from vstate.tracer.engines.stand_in import StandInWorker
 from vstate.tracer.models.tiny import COMMON_ARGUMENTS, build, tiny_model
 from vstate.tracer.workloads.prompts import PromptSource
@@ -51,7 +52,7 @@ def main() -> None:
         assert type(core.scheduler).__name__ == "AsyncScheduler"
         prompts = PromptSource(0, config.model_config.get_vocab_size(), {}, config.cache_config.block_size)
         driven = SwitchedEngine(engine, sys.argv[2]) if len(sys.argv) > 2 else engine
-        drive(driven, smoke(), prompts, config.model_config.max_model_len, lambda *_: None)
+        drive(LlmPort(driven, prompts, config.model_config.max_model_len), smoke(), told=lambda _: None)
         engine.engine_core.shutdown()
     # The engine is shut down; what native libraries do while an interpreter ends is not under test,
     # and has crashed there.

@@ -33,6 +33,7 @@ from vstate.tracer import (
     wrapping,
 )
 from vstate.tracer.engines.driver import drive
+from vstate.tracer.engines.llm_port import LlmPort
 from vstate.tracer.models.tiny import build, engine_arguments, tiny_model
 from vstate.tracer.workloads.prompts import PromptSource
 from vstate.tracer.workloads.smoke import smoke
@@ -272,7 +273,7 @@ def main():
             spies.wrong.clear()
             FAULT.set(target, every)
             prompts = PromptSource(0, vocabulary, placeholders, config.cache_config.block_size)
-            drive(watched, smoke(media), prompts, longest, lambda *_: None)
+            drive(LlmPort(watched, prompts, longest), smoke(media), told=lambda _: None)
             scheduler.encoder_cache_manager.reset()
             while not engine.reset_prefix_cache():
                 engine.step()
@@ -312,7 +313,7 @@ def interrupt(engine, prompts, longest):
     """Interrupt the recording of an allocation, as a signal may; it must reach the caller."""
     FAULT.set("Recorder.blocks", 3, KeyboardInterrupt)
     try:
-        drive(engine, smoke(), prompts, longest, lambda *_: None)
+        drive(LlmPort(engine, prompts, longest), smoke(), told=lambda _: None)
     except KeyboardInterrupt:
         return True
     finally:

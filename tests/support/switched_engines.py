@@ -14,6 +14,7 @@ from vllm.v1.engine.llm_engine import LLMEngine
 
 from support.switching import SwitchedEngine
 from vstate.tracer.engines.driver import drive
+from vstate.tracer.engines.llm_port import LlmPort
 from vstate.tracer.models.tiny import build, engine_arguments, tiny_model
 from vstate.tracer.workloads.prompts import PromptSource
 from vstate.tracer.workloads.smoke import smoke
@@ -30,7 +31,7 @@ def main() -> None:
         for engine in engines:
             config = engine.vllm_config
             prompts = PromptSource(0, config.model_config.get_vocab_size(), {}, config.cache_config.block_size)
-            drive(engine, smoke(), prompts, config.model_config.max_model_len, lambda *_: None)
+            drive(LlmPort(engine, prompts, config.model_config.max_model_len), smoke(), told=lambda _: None)
         for engine in engines:
             engine.engine_core.shutdown()
     told = [{"tokens": e.tokens, "hooks": e.hooks, "folders": e.folders, "turns": e.turns} for e in engines]

@@ -1,101 +1,165 @@
-"""Drives a workload through vLLM's `LLMEngine`, step by step."""
+"""Drives a workload through an engine, step by step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Protocol
 
 from vstate.schemas.errors import VstateError
-from vstate.schemas.workload import Trigger, WorkloadAbort, WorkloadRequest
-from vstate.tracer.workloads.prompts import PromptSource
+from vstate.schemas.workload import WorkloadAbort, WorkloadRequest
+from vstate.tracer.engines.arrivals import Arrivals, Line
 
 IDLE_STEPS = 10_000
 """Steps without an output after which a run is given up: the engine is stuck."""
 
 
-@dataclass
-class _Progress:
-    """What has happened so far, for triggers."""
+class Ended(NamedTuple):
+    """What a step brought a request: a token, and its end if it was the last one."""
 
-    step: int = 0
-    happened: set[tuple[str, str]] = field(default_factory=set)
+    request_id: str
+    finished: bool
 
-    def met(self, when: Trigger) -> bool:
-        if when.at_step is not None:
-            return self.step >= when.at_step
-        return (str(when.after), when.event) in self.happened
+
+class EnginePort(Protocol):
+    """What the driver needs of an engine."""
+
+    def check_fit(self, request: WorkloadRequest) -> None:
+        """Check that a request fits, as far as that is known before its media are processed.
+
+        Raises:
+            TooLongError: It does not.
+            VstateError: The model takes no such media.
+        """
+
+    def add(self, request: WorkloadRequest) -> None:
+        """Give a request to the engine.
+
+        Raises:
+            TooLongError: It does not fit once its media are processed.
+        """
+
+    def abort(self, request_id: str) -> None:
+        """Give a request up."""
+
+    def has_unfinished(self) -> bool:
+        """Whether a step would do something."""
+
+    def step(self) -> list[Ended]:
+        """Make one step."""
+
+    def seconds(self) -> float:
+        """Return the engine's time since its start."""
+
+    def wait_until(self, seconds: float) -> None:
+        """Let time pass up to a moment."""
+
+
+class TooLongError(VstateError):
+    """A request does not fit into the model's length."""
+
+
+class Driven(NamedTuple):
+    """What a drive did."""
+
+    steps: int
+    requests: int
+    skipped: int
+
+
+def check_fit(request: WorkloadRequest, prompt_tokens: int, output_tokens: int, max_model_len: int) -> None:
+    """Check that a request fits.
+
+    Raises:
+        TooLongError: It does not.
+    """
+    if prompt_tokens + output_tokens > max_model_len:
+        raise TooLongError(
+            f"request {request.id!r} takes {prompt_tokens} + {output_tokens} tokens, the model takes {max_model_len}; "
+            "shorten it, raise max_model_len with --set, or leave such requests out with --too-long skip"
+        )
 
 
 def drive(
-    engine: Any,
-    lines: list[WorkloadRequest | WorkloadAbort],
-    prompts: PromptSource,
-    max_model_len: int,
-    told: Callable[[int, int], None],
-) -> int:
+    engine: EnginePort,
+    lines: Iterable[Line],
+    *,
+    in_order_of_time: bool = False,
+    skip_too_long: bool = False,
+    told: Callable[[int], None],
+) -> Driven:
     """Run all lines to their end.
 
     Args:
-        engine: vLLM's `LLMEngine`.
+        engine: What to drive.
         lines: The workload.
-        prompts: Where prompts come from.
-        max_model_len: Prompt and output must fit into it, in tokens.
-        told: Called now and then with (requests ended, requests in all).
-
-    Returns:
-        Engine steps made.
+        in_order_of_time: Every line waits for a moment, none earlier than the one before; it is then read as it goes.
+        skip_too_long: Leave out, and count, requests that do not fit.
+        told: Called after each step with the requests that have ended.
 
     Raises:
         VstateError: A request cannot fit or holds media that the model does not take, or the
             engine makes no progress.
     """
-    requests = [line for line in lines if isinstance(line, WorkloadRequest)]
-    for request in requests:
-        _check_fit(request, len(prompts.token_ids(request)), prompts, max_model_len)
-    progress, waiting, ended = _Progress(), list(lines), 0
-    quiet = 0
-    while waiting or engine.has_unfinished_requests():
-        ready = [line for line in waiting if progress.met(line.when)]
-        waiting = [line for line in waiting if line not in ready]
-        for line in ready:
-            if isinstance(line, WorkloadRequest):
-                _add(engine, line, prompts, max_model_len)
-            elif (line.id, "finish") not in progress.happened:
-                engine.abort_request([line.id])
-                progress.happened.add((line.id, "finish"))
-                ended += 1
-        outputs = engine.step() if engine.has_unfinished_requests() else []
-        progress.step += 1
-        # Waiting for a later arrival is no standstill.
-        quiet = 0 if outputs or ready or not engine.has_unfinished_requests() else quiet + 1
+    drive = _Drive(engine, Arrivals(lines, in_order_of_time=in_order_of_time), skip_too_long)
+    steps = quiet = 0
+    while drive.goes_on():
+        progress = drive.turn(steps)
+        steps += 1
+        quiet = 0 if progress else quiet + 1
         if quiet > IDLE_STEPS:
             raise VstateError(f"no request made progress in {IDLE_STEPS} steps; see engine.log in the run")
-        for output in outputs:
-            progress.happened.add((output.request_id, "first_token"))
-            if output.finished:
-                progress.happened.add((output.request_id, "finish"))
-                ended += 1
-        told(ended, len(requests))
-    return progress.step
+        told(drive.ended)
+    return Driven(steps, drive.requests, drive.skipped)
 
 
-def _add(engine: Any, request: WorkloadRequest, prompts: PromptSource, max_model_len: int) -> None:
-    """Give a request to the engine."""
-    from vllm import SamplingParams
+class _Drive:
+    """A drive under way, with what it has counted."""
 
-    (rendered,) = engine.renderer.render_cmpl([prompts.prompt(request)])
-    # Only now it is known how many tokens the media take.
-    _check_fit(request, len(rendered["prompt_token_ids"]), prompts, max_model_len)
-    output = prompts.output_tokens(request)
-    parameters = SamplingParams(max_tokens=output, ignore_eos=True, temperature=0.0, detokenize=False)
-    engine.add_request(request.id, rendered, parameters, priority=request.priority)
+    def __init__(self, engine: EnginePort, arrivals: Arrivals, skip_too_long: bool) -> None:
+        self._engine = engine
+        self._arrivals = arrivals
+        self._skip_too_long = skip_too_long
+        self.ended = self.requests = self.skipped = 0
 
+    def goes_on(self) -> bool:
+        return bool(self._arrivals) or self._engine.has_unfinished()
 
-def _check_fit(request: WorkloadRequest, prompt_tokens: int, prompts: PromptSource, max_model_len: int) -> None:
-    output = prompts.output_tokens(request)
-    if prompt_tokens + output > max_model_len:
-        raise VstateError(
-            f"request {request.id!r} takes {prompt_tokens} + {output} tokens, the model takes {max_model_len}; "
-            "shorten it or raise max_model_len with --set"
-        )
+    def turn(self, step: int) -> bool:
+        """Begin what is due, make a step, and say whether anything moved; waiting for an arrival is no standstill."""
+        engine, arrivals = self._engine, self._arrivals
+        ready = arrivals.due(step, engine.seconds())
+        for line in ready:
+            if isinstance(line, WorkloadAbort):
+                self._abort(line.id)
+            else:
+                self._add(line)
+        outputs: list[Ended] = []
+        if engine.has_unfinished():
+            outputs = engine.step()
+        elif not ready and not arrivals.waits_for_a_step and arrivals.next_time is not None:
+            engine.wait_until(arrivals.next_time)
+        now = engine.seconds()
+        for request_id, finished in outputs:
+            arrivals.happened(request_id, "first_token", now)
+            if finished:
+                arrivals.happened(request_id, "finish", now)
+                self.ended += 1
+        return bool(outputs or ready) or not engine.has_unfinished()
+
+    def _abort(self, request_id: str) -> None:
+        if not self._arrivals.has_ended(request_id):
+            self._engine.abort(request_id)
+            self._arrivals.happened(request_id, "finish", self._engine.seconds())
+            self.ended += 1
+
+    def _add(self, request: WorkloadRequest) -> None:
+        try:
+            self._engine.add(request)
+            self.requests += 1
+        except TooLongError:
+            if not self._skip_too_long:
+                raise
+            self.skipped += 1
+            # Who waits for it must not wait for ever.
+            for event in ("first_token", "finish"):
+                self._arrivals.happened(request.id, event, self._engine.seconds())

@@ -15,7 +15,10 @@ class EngineJob(BaseModel):
     Attributes:
         model: Folder or id that vLLM loads.
         arguments: Arguments of vLLM's `EngineArgs`.
-        workload: Lines of the workload, as JSON.
+        workload: File of the workload, JSONL.
+        requests: Requests in it.
+        in_order_of_time: Whether each of its lines waits for a moment, none earlier than the one before.
+        skip_too_long: Whether requests that do not fit are left out.
         seed: Seed of prompts and weights.
         placeholders: Token ids that stand for one media item of a kind.
         text_vocabulary: Text tokens are below it; 0 for the whole vocabulary.
@@ -23,7 +26,10 @@ class EngineJob(BaseModel):
 
     model: str
     arguments: dict[str, Any]
-    workload: list[str]
+    workload: str
+    requests: int
+    in_order_of_time: bool = False
+    skip_too_long: bool = False
     seed: int
     placeholders: dict[MediaKind, tuple[int, ...]] = {}
     text_vocabulary: int = 0
@@ -37,6 +43,8 @@ class EngineMessage(BaseModel):
         ended: Requests ended so far.
         requests: Requests in all.
         steps: Engine steps made, with ``done``.
+        skipped: Requests left out because they do not fit, with ``done``.
+        modelled_seconds: What the virtual clock shows at the end; None in an engine with a real forward.
         block_tokens: Unit of the workload's lengths, with ``running``.
         error: One line, with ``failed``.
     """
@@ -45,5 +53,7 @@ class EngineMessage(BaseModel):
     ended: int = 0
     requests: int = 0
     steps: int = 0
+    skipped: int = 0
+    modelled_seconds: float | None = None
     block_tokens: int = 0
     error: str = ""

@@ -10,7 +10,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -22,14 +21,15 @@ from vstate.schemas.manifests import (
     PRIVATE_FILE_MODE,
     RUN_FILE,
     Machine,
+    Modelled,
     RunManifest,
     write_manifest,
 )
-from vstate.schemas.workload import MediaKind, WorkloadAbort, WorkloadRequest, read_workload
+from vstate.schemas.workload import MediaKind, scan_workload
 from vstate.tracer.engines.folder import make_run_folder, remove_if_no_request
 from vstate.tracer.engines.job import EngineJob, EngineMessage
-from vstate.tracer.models.model import Media
-from vstate.tracer.models.tiny import build, engine_arguments, tiny_model
+from vstate.tracer.engines.request import RunRequest
+from vstate.tracer.engines.resolve import ResolvedModel, resolve_model, step_time
 from vstate.tracer.outcome import count_outcome
 from vstate.tracer.settings import child_environment
 from vstate.tracer.workloads.smoke import smoke
@@ -41,63 +41,20 @@ CACHE_SPACE_GIB = "1"
 """Host memory of the KV cache on a CPU; a tiny model's pool is smaller than that."""
 
 
-@dataclass(frozen=True)
-class RunRequest:
-    """What a person asked `vstate trace run` for.
-
-    Attributes:
-        model: ``tiny/NAME``, a folder, or a model id.
-        workload: ``smoke`` or a JSONL file.
-        out: Folder of the run; must not exist.
-        seed: Seed of weights, prompts and hashing.
-        settings: Engine arguments that override the model's own.
-        own_process: Whether the engine core gets a process of its own, as a server's does.
-        max_disk_bytes: Bytes each process may keep; 0 for no limit.
-    """
-
-    model: str
-    workload: str
-    out: Path
-    seed: int
-    settings: dict[str, Any]
-    own_process: bool
-    max_disk_bytes: int = 0
-
-
-@dataclass(frozen=True)
-class ResolvedModel:
-    """A model that an engine can load.
-
-    Attributes:
-        location: Folder or id that vLLM loads.
-        arguments: Arguments of vLLM's `EngineArgs`.
-        shown_arguments: The same for the manifest, without scratch folders.
-        media: How the model takes media, as far as that is known.
-    """
-
-    location: str
-    arguments: dict[str, Any]
-    shown_arguments: dict[str, Any]
-    media: Media | None = None
-
-    @property
-    def media_kinds(self) -> tuple[MediaKind, ...]:
-        """Kinds of media that the model takes."""
-        return tuple(self.media.placeholders) if self.media else ()
-
-
-def load_workload(name: str, media: Sequence[MediaKind] = ()) -> list[WorkloadRequest | WorkloadAbort]:
-    """Return a workload by its name or file; ``smoke`` has media of these kinds.
+def workload_file(request: RunRequest, media: Sequence[MediaKind], scratch: Path) -> Path:
+    """Return the file of the workload; ``smoke`` has media of these kinds and is written into ``scratch``.
 
     Raises:
         VstateError: There is no such workload.
     """
-    if name == "smoke":
-        return smoke(media)
-    path = Path(name)
+    if request.workload == "smoke":
+        path = scratch / "smoke.jsonl"
+        path.write_text("".join(line.model_dump_json() + "\n" for line in smoke(media)), encoding="utf-8")
+        return path
+    path = Path(request.workload)
     if not path.exists():
-        raise VstateError(f"unknown workload {name}: give smoke or a JSONL file")
-    return read_workload(path)
+        raise VstateError(f"unknown workload {request.workload}: give smoke or a JSONL file")
+    return path
 
 
 def run_engine(request: RunRequest, told: Callable[[EngineMessage], None]) -> RunManifest:
@@ -112,15 +69,19 @@ def run_engine(request: RunRequest, told: Callable[[EngineMessage], None]) -> Ru
             started leaves nothing behind; one that failed later keeps its trace and log.
     """
     with tempfile.TemporaryDirectory(prefix="vstate-model-") as scratch:
-        model = _resolve_model(request, Path(scratch))
-        lines = load_workload(request.workload, model.media_kinds)
+        model = resolve_model(request, Path(scratch))
+        workload = workload_file(request, model.media_kinds, Path(scratch))
+        scanned = scan_workload(workload)
         require_vllm()
         make_run_folder(request.out)
-        manifest = _manifest(request, model.shown_arguments)
+        manifest = _manifest(request, model)
         job = EngineJob(
             model=model.location,
             arguments=model.arguments,
-            workload=[line.model_dump_json() for line in lines],
+            workload=str(workload.resolve()),
+            requests=scanned.requests,
+            in_order_of_time=scanned.in_order_of_time,
+            skip_too_long=request.skip_too_long,
             seed=request.seed,
             placeholders=model.media.placeholders if model.media else {},
             text_vocabulary=model.media.text_vocabulary if model.media else 0,
@@ -139,46 +100,37 @@ def run_engine(request: RunRequest, told: Callable[[EngineMessage], None]) -> Ru
         raise VstateError(f"{last.error or 'the engine process ended without a word'}{where}")
     if not any((request.out / EVENTS_FOLDER).glob("*/request-*.arrows")):
         raise VstateError(f"the engine ran but left no trace; {request.out / ENGINE_LOG} says why")
-    manifest = manifest.model_copy(update={"outcome": count_outcome(request.out)})
+    update: dict[str, Any] = {"outcome": count_outcome(request.out), "skipped_requests": last.skipped}
+    if manifest.modelled is not None:
+        update["modelled"] = manifest.modelled.model_copy(update={"seconds": last.modelled_seconds})
+    manifest = manifest.model_copy(update=update)
     write_manifest(request.out / RUN_FILE, manifest)
     return manifest
 
 
-def _resolve_model(request: RunRequest, scratch: Path) -> ResolvedModel:
-    kind, _, name = request.model.partition("/")
-    if kind == "full" and name:
-        raise VstateError(
-            f"{request.model} is a true-size model; it needs the scheduler engine, which is not there yet"
-        )
-    if kind == "tiny" and name:
-        tiny = tiny_model(name)
-        pool = {"num_gpu_blocks_override": tiny.smoke_blocks} if request.workload == "smoke" else {}
-        settings = pool | request.settings
-        folder = build(tiny, scratch)
-        return ResolvedModel(
-            location=str(folder),
-            arguments={"served_model_name": request.model} | engine_arguments(tiny, folder, settings),
-            shown_arguments=engine_arguments(tiny, Path(request.model), settings),
-            media=tiny.media,
-        )
-    path = Path(request.model)
-    if path.is_dir() and not (path / "config.json").exists():
-        raise VstateError(f"{path} holds no config.json, so it is not a model folder")
-    if not path.exists() and (request.model.startswith((".", "/")) or request.model.count("/") != 1):
-        raise VstateError(f"unknown model {request.model}: give tiny/NAME, a model folder, or a hub id")
-    return ResolvedModel(request.model, dict(request.settings), dict(request.settings))
-
-
-def _manifest(request: RunRequest, arguments: dict[str, Any]) -> RunManifest:
+def _manifest(request: RunRequest, model: ResolvedModel) -> RunManifest:
+    place = {"engine_core": "own process" if request.own_process else "in process"}
     return RunManifest(
         vstate_version=__version__,
         created_wall_ns=time.time_ns(),
-        engine="full",
+        engine=request.engine,
         model=request.model,
         workload=request.workload,
         seed=request.seed,
-        settings=arguments | {"engine_core": "own process" if request.own_process else "in process"},
+        settings=model.shown_arguments | place,
         machine=this_machine(),
+        origin=model.origin,
+        modelled=_modelled(request, model) if request.engine == "scheduler" else None,
+    )
+
+
+def _modelled(request: RunRequest, model: ResolvedModel) -> Modelled:
+    time_model = step_time(request, model.device)
+    return Modelled(
+        device=model.device.name if model.device else "",
+        step_time=f"{time_model.evidence}: {time_model.source}",
+        media="modelled: one processed item of each kind and size stands for all of that size",
+        tokens="modelled: seeded tokens, drafts accepted at the assumed rates",
     )
 
 
@@ -212,7 +164,7 @@ def _follow(request: RunRequest, job_file: Path, told: Callable[[EngineMessage],
     last = EngineMessage(kind="starting")
     told(last)
     log = os.open(request.out / ENGINE_LOG, os.O_WRONLY | os.O_CREAT, PRIVATE_FILE_MODE)
-    command = [sys.executable, "-m", "vstate.tracer.engines.full", str(job_file)]
+    command = [sys.executable, "-m", f"vstate.tracer.engines.{request.engine}", str(job_file)]
     # A session of its own: whatever it leaves behind (an engine core, workers) is ended with it.
     process = subprocess.Popen(
         command,

@@ -1,18 +1,19 @@
 """A worker without a forward: it builds the model for its specs and makes up tokens.
 
 Scheduler, KV-cache manager and pools above it are vLLM's own. The model is built on the
-meta device, so that no weight takes memory (recipe: `load_model` and `get_kv_cache_spec` of
-vLLM 0.32's GPU worker and model runner, without their tensors).
+meta device, so that no weight takes memory (recipe: `get_kv_cache_spec` of vLLM 0.32's GPU
+model runner, without its tensors).
 """
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import torch
 from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT, ModelRunnerOutput
 from vllm.v1.worker.worker_base import CompilationTimes, WorkerBase
+
+from vstate.tracer.engines.meta_model import build_target, init_one_rank
 
 AVAILABLE_BYTES = 1 << 40
 """Memory the worker claims for the pool; the pool is sized by `num_gpu_blocks_override`."""
@@ -29,25 +30,12 @@ class StandInWorker(WorkerBase):
 
     def init_device(self) -> None:
         """Set up the distributed state that layers ask for while they are built."""
-        from vllm.distributed import parallel_state
-        from vllm.platforms import current_platform
-        from vllm.v1.worker.gpu_worker import init_worker_distributed_environment
-
         self.device = torch.device("cpu")
-        if parallel_state.model_parallel_is_initialized():
-            return
-        os.environ.setdefault("VLLM_DIST_IDENT", self.distributed_init_method.split(":")[-1])
-        init_worker_distributed_environment(
-            self.vllm_config, self.rank, self.distributed_init_method, self.local_rank, current_platform.dist_backend
-        )
+        init_one_rank(self)
 
     def load_model(self, *, load_dummy_weights: bool = False) -> None:
         """Build the model on the meta device."""
-        from vllm.model_executor.model_loader.utils import initialize_model
-        from vllm.utils.torch_utils import set_default_torch_dtype
-
-        with set_default_torch_dtype(self.model_config.dtype), torch.device("meta"):
-            self.model = initialize_model(vllm_config=self.vllm_config)
+        self.model = build_target(self.vllm_config)
 
     def get_model(self) -> Any:
         """Return the model on the meta device."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vstate.schemas.errors import VstateError
-from vstate.schemas.workload import MediaKind, MediaSegment, WorkloadRequest
+from vstate.schemas.workload import HashedBlocks, MediaKind, MediaSegment, Segment, WorkloadRequest
 from vstate.tracer.workloads.media import engine_media
 from vstate.tracer.workloads.tokens import TokenSource
 
@@ -58,8 +58,26 @@ class PromptSource:
             if isinstance(part, MediaSegment):
                 token_ids += self._placeholder(request.id, part.media.kind)
             else:
-                token_ids += self._tokens.segment(part.name, part.length.resolve(self._block_tokens))
+                token_ids += self.part_tokens(part)
         return token_ids
+
+    def part_tokens(self, part: Segment | HashedBlocks) -> list[int]:
+        """Return the tokens of a part that is no media item."""
+        if isinstance(part, HashedBlocks):
+            return self._tokens.hashed(part.block_ranges, part.block_tokens, part.tokens)
+        return self._tokens.segment(part.name, part.length.resolve(self._block_tokens))
+
+    def least_tokens(self, request: WorkloadRequest) -> int:
+        """Return how many tokens the prompt has at least: a media item counts as its placeholder."""
+        total = 0
+        for part in request.prompt:
+            if isinstance(part, MediaSegment):
+                total += len(self._placeholder(request.id, part.media.kind))
+            elif isinstance(part, HashedBlocks):
+                total += part.tokens
+            else:
+                total += part.length.resolve(self._block_tokens)
+        return total
 
     def output_tokens(self, request: WorkloadRequest) -> int:
         """Return the length of the request's output."""

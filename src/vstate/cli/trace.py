@@ -28,6 +28,35 @@ class EngineCorePlace(StrEnum):
     OWN_PROCESS = "own-process"
 
 
+class EngineKind(StrEnum):
+    """Which engine runs."""
+
+    FULL = "full"
+    SCHEDULER = "scheduler"
+
+
+class TooLong(StrEnum):
+    """What becomes of requests that do not fit."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+
+
+def _rates(text: str) -> tuple[float, ...]:
+    """Parse ``0.8,0.6``; empty for nothing.
+
+    Raises:
+        VstateError: It is not a list of chances.
+    """
+    try:
+        rates = tuple(float(part) for part in text.split(",")) if text else ()
+    except ValueError:
+        rates = (-1.0,)
+    if any(not 0 <= rate <= 1 for rate in rates):
+        raise VstateError(f"--acceptance {text!r} is no list of chances from 0 to 1, as in 0.8,0.6")
+    return rates
+
+
 def _settings(pairs: list[str]) -> dict[str, Any]:
     """Parse ``key=value`` pairs; a value that is JSON is taken as such."""
     settings: dict[str, Any] = {}
@@ -44,12 +73,15 @@ def _settings(pairs: list[str]) -> dict[str, Any]:
 
 @trace_app.command("run")
 def run(
-    model: Annotated[str, typer.Option(help="tiny/NAME, a model folder, or a hub id.")],
+    model: Annotated[str, typer.Option(help="tiny/NAME, full/NAME, a model folder, or a hub id.")],
     workload: Annotated[str, typer.Option(help="smoke, or a JSONL file.")] = "smoke",
     out: Annotated[
         Path | None, typer.Option(help="Folder of the run; must not exist. Default: runs/MODEL-TIME.")
     ] = None,
-    engine: Annotated[str, typer.Option(help="Engine: full is vLLM with a real forward.")] = "full",
+    engine: Annotated[
+        EngineKind,
+        typer.Option(help="full is vLLM with a real forward; scheduler is all of it but the forward, at true size."),
+    ] = EngineKind.FULL,
     engine_core: Annotated[
         EngineCorePlace,
         typer.Option(help="in-process repeats event by event; own-process is what a server does."),
@@ -57,15 +89,42 @@ def run(
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Argument of vLLM's EngineArgs; repeatable.")
     ] = None,
+    spec: Annotated[
+        str,
+        typer.Option(metavar="HOW", help="Draft by mtp:N, ngram:N, draft:MODEL:N or eagle3:MODEL:N; none: not at all."),
+    ] = "",
+    too_long: Annotated[
+        TooLong, typer.Option(help="What to do with requests that are longer than the model takes.")
+    ] = TooLong.FAIL,
+    device: Annotated[
+        str, typer.Option(help="Scheduler engine: device whose memory and speed are taken (h100, h200, b200).")
+    ] = "",
+    tensor_parallel: Annotated[
+        int, typer.Option(min=0, help="Scheduler engine: ranks that share the model; 0 for the model's own.")
+    ] = 0,
+    acceptance: Annotated[
+        str,
+        typer.Option(help="Scheduler engine: chance that a draft token is accepted, by position, as in 0.8,0.6."),
+    ] = "",
+    step_time: Annotated[
+        Path | None, typer.Option(help="Scheduler engine: step-time model made by vstate trace fit.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of weights, prompts and hashing.")] = 0,
     max_disk: Annotated[int, typer.Option(min=0, metavar="MIB", help="Most the trace may take; 0 for no limit.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the run's manifest as JSON.")] = False,
 ) -> None:
     """Run a workload through an engine and trace it."""
-    from vstate.tracer.engines.launch import RunRequest, run_engine
+    from vstate.tracer.engines.launch import run_engine
+    from vstate.tracer.engines.request import ACCEPTANCE, RunRequest, SchedulerOptions
 
-    if engine != "full":
-        raise VstateError(f"engine {engine} is not available; this version has: full")
+    if engine is EngineKind.SCHEDULER and engine_core is EngineCorePlace.OWN_PROCESS:
+        raise VstateError("the scheduler engine runs in process; leave --engine-core away")
+    options = SchedulerOptions(device, tensor_parallel, _rates(acceptance) or ACCEPTANCE, step_time)
+    if engine is EngineKind.FULL and (device or tensor_parallel or acceptance or step_time):
+        raise VstateError(
+            "--device, --tensor-parallel, --acceptance and --step-time are for --engine scheduler; "
+            "the full engine takes --set tensor_parallel_size=N"
+        )
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     folder = out or Path("runs") / f"{model.replace('/', '-').strip('.-')}-{stamp}"
     request = RunRequest(
@@ -76,6 +135,10 @@ def run(
         settings=_settings(setting or []),
         own_process=engine_core is EngineCorePlace.OWN_PROCESS,
         max_disk_bytes=max_disk * 1024 * 1024,
+        engine=engine.value,
+        drafting=spec,
+        skip_too_long=too_long is TooLong.SKIP,
+        scheduler=options,
     )
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
@@ -95,6 +158,8 @@ def run(
         f"{count} {name.replace('_', ' ')}" for name, count in (manifest.outcome or {}).items() if count
     )
     typer.echo(f"{folder}: {happened}")
+    if manifest.skipped_requests:
+        typer.echo(f"{folder}: {manifest.skipped_requests} requests were left out: longer than the model takes")
 
 
 @trace_app.command("serve", context_settings={"ignore_unknown_options": True})

@@ -14,6 +14,7 @@ from support.small import one_request
 from support.traces import cut_bytes, process_manifest, stream, write_run, write_streams
 from vstate.cli.main import main
 from vstate.schemas.table import TABLE_KEY, VERSION_KEY
+from vstate.schemas.vocabulary import SCHEMA_VERSION
 
 
 @pytest.fixture
@@ -86,7 +87,7 @@ def test_version(command_line):
     ("model", "told"),
     [
         ("tiny/nothing", "unknown model tiny/nothing"),
-        ("full/step-3.7-flash", "needs the scheduler engine"),
+        ("full/qwen3.6-27b", "run it with --engine scheduler"),
         ("nothing", "unknown model nothing"),
         ("./nothing", "unknown model ./nothing"),
     ],
@@ -106,7 +107,12 @@ def test_a_folder_that_is_no_model(command_line, tmp_path):
     ("options", "told"),
     [
         (("--workload", "nothing"), "unknown workload nothing"),
-        (("--engine", "warp"), "engine warp is not available"),
+        (("--device", "h100"), "are for --engine scheduler"),
+        (("--engine", "scheduler", "--device", "abacus"), "unknown device abacus; there are h100"),
+        (("--engine", "scheduler", "--acceptance", "1,2"), "is no list of chances"),
+        (("--engine", "scheduler", "--engine-core", "own-process"), "runs in process"),
+        (("--spec", "guess:2"), "is none of mtp:N"),
+        (("--spec", "draft:2"), "is none of mtp:N"),
         (("--set", "max_num_seqs"), "is not key=value"),
     ],
 )
@@ -186,7 +192,10 @@ def trace_with(tmp_path, name, content):
     return run
 
 
-def foreign_stream(table, version=b"2"):
+CURRENT = str(SCHEMA_VERSION).encode()
+
+
+def foreign_stream(table, version=CURRENT):
     sink = pa.BufferOutputStream()
     schema = pa.schema([("lunch", pa.int64())], {TABLE_KEY: table, VERSION_KEY: version})
     with pa.ipc.new_stream(sink, schema) as written:
@@ -205,7 +214,7 @@ class TestStreamsThatCannotBeRead:
 
     def test_an_older_schema_version(self, command_line, tmp_path, command):
         run = trace_with(tmp_path, "request-0001.arrows", foreign_stream(b"request", b"1"))
-        assert "has schema version 1, this vstate reads 2" in one_line(command_line(*command, run))
+        assert f"has schema version 1, this vstate reads {SCHEMA_VERSION}" in one_line(command_line(*command, run))
 
     def test_garbage(self, command_line, tmp_path, command):
         run = trace_with(tmp_path, "request-0001.arrows", b"lunch " * 50)

@@ -25,13 +25,13 @@ def serve(trace, first, count, *, settled):
         request_id = f"{number:032x}"
         recorder.step += 1
         key = recorder.new_request(f"{request_id}-0123abcd", external=request_id).key
-        recorder.row("request", recorder.step, RequestKind.ARRIVE, 1, key, *(0,) * 9)
+        recorder.row("request", recorder.step, RequestKind.ARRIVE, 1, -1, key, *(0,) * 9)
         recorder.blocks(BlockKind.ALLOC, 0, 0, key, [1, 2])
         recorder.cache_insert(0, key, 1, bytes(36), 16, 20)
-        recorder.row("step", recorder.step, 0, 1, 1, 0, 0, 5, -1, 1, 1, values=[10, 20])
+        recorder.row("step", recorder.step, 0, 1, -1, 1, 0, 0, 5, -1, 1, 1, values=[10, 20])
         trace.boundary()
         reason = recorder.reason("finished_length_capped")
-        recorder.row("request", recorder.step, RequestKind.FINISH, 1, key, *(0,) * 8, reason)
+        recorder.row("request", recorder.step, RequestKind.FINISH, 1, -1, key, *(0,) * 8, reason)
         recorder.blocks(BlockKind.FREE, 0, 0, key, [1, 2])
         del recorder.requests[f"{request_id}-0123abcd"]
         trace.boundary(idle=True)

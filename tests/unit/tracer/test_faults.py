@@ -378,7 +378,7 @@ def test_an_event_that_cannot_be_packed_leaves_no_half_a_row(tmp_path):
     with pytest.raises(struct.error):
         record.cache_insert(0, 1, 5, bytes(36), 1 << 70, 0)
     with pytest.raises(OverflowError):
-        record.row("step", 7, 0, 1, 3, 2, 0, 64, -1, 2, 2, values=[1 << 40, 20, 30, 40])
+        record.row("step", 7, 0, 1, -1, 3, 2, 0, 64, -1, 2, 2, values=[1 << 40, 20, 30, 40])
     record.blocks(BlockKind.ALLOC, 0, 0, 1, [7, 8])
     counts = trace.finish()
     assert counts.writer_error == ""

@@ -36,7 +36,7 @@ def test_every_row_arrives_in_order_with_its_lists_and_hashes(trace):
     trace.recorder.blocks(BlockKind.ALLOC, 0, 2, 11, [4, 5, 6])
     trace.recorder.cache_insert(0, 11, 5, RAW, 128, 200)
     trace.recorder.blocks(BlockKind.RESET, 0, -1, -1, [])
-    trace.recorder.row("step", 7, 0, 123456789012345, 3, 2, 0, 64, -1, 2, 2, values=[10, 20, 30, 40])
+    trace.recorder.row("step", 7, 0, 123456789012345, -1, 3, 2, 0, 64, -1, 2, 2, values=[10, 20, 30, 40])
     trace.finish()
     alloc, insert, reset = trace.rows("block")
     assert (alloc["step"], alloc["group"], alloc["request_key"], alloc["blocks"]) == (7, 2, 11, [4, 5, 6])

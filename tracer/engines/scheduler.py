@@ -1,0 +1,53 @@
+"""The engine `scheduler`: vLLM's engine core, scheduler and pools with a worker that runs no model.
+
+The model is built on the meta device for its specs, at its true size; tokens are seeded, time is modelled.
+"""
+
+from __future__ import annotations
+
+from vstate.tracer.engines.core_port import CorePort
+from vstate.tracer.engines.core_prompts import CorePrompts
+from vstate.tracer.engines.job import EngineJob, EngineMessage
+from vstate.tracer.engines.process import Tell, check_anchors_fit, drive_job, main
+from vstate.tracer.modelled_time import CLOCK
+from vstate.tracer.workloads.prompts import PromptSource
+
+WORKER = "vstate.tracer.engines.scheduler_worker.SchedulerWorker"
+
+
+def run(job: EngineJob, tell: Tell) -> None:
+    """Start the engine core, drive the workload through it and shut it down.
+
+    Raises:
+        VstateError: vLLM does not fit the tracer, or the workload does not fit the model.
+    """
+    check_anchors_fit()
+    from vllm import EngineArgs
+    from vllm.v1.engine.core import EngineCore
+    from vllm.v1.executor import Executor
+
+    arguments = {"worker_cls": WORKER, "distributed_executor_backend": "uni"} | job.arguments
+    config = EngineArgs(model=job.model, seed=job.seed, **arguments).create_engine_config()
+    # A CPU's platform puts a setting of the environment in the place of what the worker answers.
+    config.cache_config.kv_cache_memory_bytes = job.arguments.get("kv_cache_memory_bytes")
+    CLOCK.start()
+    core = EngineCore(config, Executor.get_class(config), log_stats=False)
+    block_tokens = config.cache_config.block_size
+    vocabulary = job.text_vocabulary or config.model_config.get_vocab_size()
+    text = PromptSource(job.seed, vocabulary, job.placeholders, block_tokens)
+    prompts = CorePrompts(text, job.placeholders, job.seed, config)
+    driven = drive_job(job, CorePort(core, prompts, config.model_config.max_model_len), block_tokens, tell)
+    core.shutdown()
+    tell(
+        EngineMessage(
+            kind="done",
+            steps=driven.steps,
+            skipped=driven.skipped,
+            block_tokens=block_tokens,
+            modelled_seconds=CLOCK.seconds,
+        )
+    )
+
+
+if __name__ == "__main__":
+    main(run)

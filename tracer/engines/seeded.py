@@ -1,0 +1,54 @@
+"""Tokens and accepted drafts of a model that is not run: drawn from a seed, request and position."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+from vstate.tracer.workloads.tokens import FIRST_TOKEN
+
+_MASK = (1 << 64) - 1
+_STEP = 0x9E3779B97F4A7C15
+
+
+def mixed(value: int) -> int:
+    """64 bits that depend on all bits of ``value`` (the finisher of SplitMix64: Steele, Lea, Flood 2014)."""
+    value = (value + _STEP) & _MASK
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    return value ^ (value >> 31)
+
+
+class SeededModel:
+    """What a model of ``vocabulary`` tokens says, and how many drafts it accepts."""
+
+    def __init__(self, seed: int, vocabulary: int, acceptance: Sequence[float]) -> None:
+        """Draw everything from ``seed``.
+
+        Args:
+            seed: Of all draws.
+            vocabulary: Tokens are below it.
+            acceptance: For each draft position the chance that it is accepted if all before it were.
+        """
+        self._seed = seed
+        self._span = vocabulary - FIRST_TOKEN
+        self._acceptance = tuple(acceptance)
+
+    def start(self, request_id: str) -> int:
+        """Return what the draws of a request start from."""
+        return mixed(self._seed << 32 ^ zlib.crc32(request_id.encode()))
+
+    def tokens(self, start: int, position: int, count: int) -> list[int]:
+        """Return ``count`` tokens of a request from a position of its output on."""
+        return [
+            FIRST_TOKEN + (((start + place * _STEP) & _MASK) >> 32) % self._span
+            for place in range(position, position + count)
+        ]
+
+    def accepted(self, start: int, position: int, drafted: int) -> int:
+        """Say how many of the drafts for the tokens from ``position`` on are accepted, one after the other."""
+        for place in range(drafted):
+            rate = self._acceptance[min(place, len(self._acceptance) - 1)]
+            if mixed(start ^ mixed(position + place)) >= rate * (1 << 64):
+                return place
+        return drafted
