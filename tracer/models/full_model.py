@@ -1,0 +1,87 @@
+"""What a true-size model is: a published configuration, how it drafts and what media it takes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import resources
+from typing import Any
+
+from vstate.tracer.models.evidence import Deployment, ModelEvidence, Parameters, leaves
+from vstate.tracer.models.model import Draft, Media
+
+
+@dataclass(frozen=True)
+class FullModel:
+    """A model with the shapes of a published checkpoint, without its weights.
+
+    Attributes:
+        name: Name after `full/`.
+        states: What state it keeps, for listings.
+        arguments: Engine arguments on top of the common ones.
+        draft: How it drafts, if it does.
+        media: How it takes media, if it does.
+        configuration_module: Module of `remote/` with the configuration class that vLLM
+            loads with ``trust_remote_code``; empty for none.
+    """
+
+    name: str
+    states: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+    draft: Draft | None = None
+    media: Media | None = None
+    configuration_module: str = ""
+
+    @property
+    def config_text(self) -> str:
+        """The configuration as the package holds it."""
+        return _package_text(f"{self.name}.json")
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The configuration, as values."""
+        config: dict[str, Any] = json.loads(self.config_text)
+        return config
+
+    @property
+    def text_config(self) -> dict[str, Any]:
+        """The language model's part of the configuration."""
+        for name in ("text_config", "llm_config"):
+            if name in self.config:
+                part: dict[str, Any] = self.config[name]
+                return part
+        return self.config
+
+    @cached_property
+    def evidence(self) -> ModelEvidence:
+        """Where the configuration comes from."""
+        return ModelEvidence.model_validate_json(_package_text(f"{self.name}.evidence.json"))
+
+    @property
+    def parameters(self) -> Parameters:
+        """The published number of parameters, with its source."""
+        return self.evidence.parameters
+
+    @property
+    def deployment(self) -> Deployment:
+        """The deployment that is assumed."""
+        return self.evidence.deployment
+
+    @cached_property
+    def configuration_digest(self) -> str:
+        """SHA-256 of the configuration as JSON with sorted keys and no spaces, in hexadecimal digits."""
+        canonical = json.dumps(self.config, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+    def fields(self) -> Iterator[str]:
+        """Yield the path of each field of the configuration and of the processor's files."""
+        yield from leaves(self.config)
+        for name, value in (self.media.files if self.media else {}).items():
+            yield from (f"{name}/{path}" for path in leaves(value))
+
+
+def _package_text(name: str) -> str:
+    return (resources.files("vstate.tracer.models") / "full" / name).read_text(encoding="utf-8")
