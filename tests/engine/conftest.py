@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from support.answers import FILE
 from support.engine_record import Recorder
+from support.processes import TESTS
 from support.runs import CELLS, USED, make_run
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # several engines at once, each on one core
@@ -29,6 +31,7 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.engine)
 
 
+ANSWERS = "answers.json"
 EVERY_BOUNDARY = """
 import vstate.tracer.recorder as recorder
 boundary = recorder.Recorder.boundary
@@ -45,6 +48,10 @@ resident blocks of each request and group, and the hash map of each group.
 """
 
 
+RECORDED = "import support.answers as answers\nanswers.record()\n"
+REPLAYED = "import support.answers as answers\nanswers.replay()\n"
+
+
 @pytest.fixture(scope="session")
 def every_boundary(tmp_path_factory):
     """Environment in which a run is checked against the engine's tables at every boundary."""
@@ -53,15 +60,26 @@ def every_boundary(tmp_path_factory):
     return {"PYTHONPATH": str(folder)}
 
 
+def _site(folder, *parts):
+    """Environment of an engine that runs ``parts`` first."""
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text("".join(parts))
+    return {"PYTHONPATH": os.pathsep.join([str(folder), str(TESTS)])}
+
+
 @pytest.fixture(scope="session")
-def run_of(tmp_path_factory, every_boundary):
-    """Give the run of a cell, checked at every boundary; it is made when it is first asked for."""
+def run_of(tmp_path_factory):
+    """Give the run of a cell, checked at every boundary; it is made when it is first asked for.
+
+    What its model answered lies beside it.
+    """
     made = {}
 
     def run(cell):
         if cell not in made:
-            folder = tmp_path_factory.mktemp("runs") / "run"
-            made[cell] = make_run(folder, "--model", cell.model, *cell.options, **every_boundary)
+            folder = tmp_path_factory.mktemp("runs")
+            environment = _site(folder / "site", EVERY_BOUNDARY, RECORDED) | {FILE: str(folder / ANSWERS)}
+            made[cell] = make_run(folder / "run", "--model", cell.model, *cell.options, **environment)
         else:
             for used in USED:
                 used(made[cell])
@@ -73,3 +91,16 @@ def run_of(tmp_path_factory, every_boundary):
 @pytest.fixture(params=CELLS, ids=str)
 def run(request, run_of):
     return run_of(request.param)
+
+
+@pytest.fixture
+def without_a_forward(tmp_path, run_of):
+    """Give the run of a cell on the engine without a forward, its model's answers being those of the real one."""
+
+    def run(cell):
+        answers = run_of(cell).folder.with_name(ANSWERS)
+        environment = _site(tmp_path / "site", EVERY_BOUNDARY, REPLAYED) | {FILE: str(answers)}
+        options = ("--model", cell.model, *cell.options, "--engine", "scheduler")
+        return make_run(tmp_path / "run", *options, **environment)
+
+    return run

@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 
+from support.fidelity import first_difference
 from support.runs import CELLS, MODEL_CELLS, forked_vstate
 from vstate.schemas.tables import TABLES
 from vstate.schemas.tables.encoder import EncoderKind
@@ -53,6 +54,15 @@ def test_a_model_reconciles_clean_and_does_what_the_workload_aims_at(cell, run_o
     if run.process.pools[0].caching:
         assert outcome["evictions"] > 0
         assert outcome["prefix_hits"] > 0
+
+
+@pytest.mark.parametrize("cell", MODEL_CELLS, ids=str)
+def test_the_scheduler_engine_does_the_same(run_of, without_a_forward, cell):
+    """Every row of every table, in the same order, from the same workload and tokens."""
+    other = without_a_forward(cell)
+    assert first_difference(run_of(cell), other) is None
+    assert other.illegal == []
+    assert other.summary["verdict"] == "clean"
 
 
 @pytest.mark.parametrize("cell", MEDIA_CELLS, ids=str)

@@ -6,6 +6,7 @@ import shutil
 import pyarrow as pa
 import pytest
 
+from support.fidelity import first_difference
 from support.runs import CELLS, reconciled
 from support.traces import renumber_streams
 from vstate.schemas.tables.block import BlockKind
@@ -35,6 +36,15 @@ def test_the_engines_tables_were_taken_at_every_boundary(run):
     assert len(set(following)) == len(boundaries), "two boundaries share a snapshot"
     held = [row for row in run.rows("snapshot") if row["kind"] == SnapshotKind.HOLDER]
     assert len(held) > len(boundaries)
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=str)
+def test_the_scheduler_engine_does_the_same(run_of, without_a_forward, cell):
+    """Every row of every table, in the same order, from the same workload and tokens."""
+    other = without_a_forward(cell)
+    assert first_difference(run_of(cell), other) is None
+    assert other.illegal == []
+    assert other.summary["verdict"] == "clean"
 
 
 def test_every_alloc_and_free_names_its_request_and_group(run):
