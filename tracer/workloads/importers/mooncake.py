@@ -1,0 +1,46 @@
+"""Mooncake traces of Kimi: arrivals, token counts and the ids of equal prefix blocks.
+
+Source: https://github.com/kvcache-ai/Mooncake, FAST25-release/traces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from vstate.schemas.workload import WorkloadRequest
+from vstate.tracer.workloads.importers.reading import json_rows
+from vstate.tracer.workloads.importers.rows import ImportOptions, Tally, TraceRow, arriving, checked, rounds
+
+BLOCK_TOKENS = 512
+HEADER = (
+    "source format: Mooncake trace (kvcache-ai/Mooncake FAST25-release/traces, Apache 2.0)",
+    "measured: arrivals (the conversation trace has them on ticks of about 3 s); input tokens; output tokens;",
+    f"  which blocks of {BLOCK_TOKENS} tokens are equal, the last of a prompt cut short",
+    "the importer's choice: the tokens inside a block, which follow from its id;",
+    "  tokens behind the known blocks are a request's own",
+)
+OPTIONS: frozenset[str] = frozenset()
+
+
+def read(path: Path, options: ImportOptions, tally: Tally) -> Iterator[WorkloadRequest]:
+    """Read ``timestamp`` (ms), ``input_length``, ``output_length``, ``hash_ids``, or their normalized form.
+
+    That is ``arrival_s``, ``input_tokens``, ``output_tokens`` and ``prefix_block_ids``.
+
+    Raises:
+        VstateError: The file cannot be read, or a row is not of the format.
+    """
+    return (arriving(row, options.speed) for row in rounds(lambda: _rows(path), options, tally))
+
+
+def _rows(path: Path) -> Iterator[TraceRow]:
+    for number, fields in enumerate(json_rows(path), 1):
+        if "arrival_s" in fields:
+            at_s = fields.number("arrival_s")
+            lengths, ids = ("input_tokens", "output_tokens"), "prefix_block_ids"
+        else:
+            at_s = fields.number("timestamp") / 1000
+            lengths, ids = ("input_length", "output_length"), "hash_ids"
+        tokens = [fields.count(length) for length in lengths]
+        yield checked(TraceRow(f"mooncake-{number}", at_s, *tokens, fields.block_ids(ids), BLOCK_TOKENS), fields)
