@@ -13,6 +13,7 @@ from vstate.cli.demo import demo
 from vstate.cli.doctor import doctor
 from vstate.cli.reconcile import reconcile
 from vstate.cli.trace import trace_app
+from vstate.cli.workload import workload_app
 from vstate.schemas.errors import VstateError
 
 app = typer.Typer(
@@ -23,6 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(trace_app, name="trace")
+app.add_typer(workload_app, name="workload")
 app.add_typer(bench_app, name="bench")
 app.command("demo")(demo)
 app.command("reconcile")(reconcile)

@@ -1,0 +1,120 @@
+"""`vstate workload`: make workload files from published traces, and say what a workload holds."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vstate.schemas.errors import VstateError
+
+if TYPE_CHECKING:
+    from vstate.tracer.workloads.importers.rows import Tally
+    from vstate.tracer.workloads.summary import Distribution, WorkloadSummary
+
+workload_app = typer.Typer(help="Workload files: import published traces, show what one holds.", no_args_is_help=True)
+
+
+@workload_app.command("import")
+def import_trace(
+    format_name: Annotated[
+        str, typer.Argument(metavar="FORMAT", help="azure, bailian, claude-code, lengths, mooncake or servegen.")
+    ],
+    trace: Annotated[Path, typer.Argument(metavar="FILE", help="The trace; .gz is read as such.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Workload to write (JSONL); .gz compresses it.")],
+    limit: Annotated[int | None, typer.Option(min=1, help="Requests wanted; all without it.")] = None,
+    loop: Annotated[bool, typer.Option("--loop", help="Repeat the file until --limit is reached.")] = False,
+    speed: Annotated[float, typer.Option(help="Divide all times by this.")] = 1.0,
+    users: Annotated[int | None, typer.Option(min=1, help="claude-code: users who share the sessions [1].")] = None,
+    max_think: Annotated[float | None, typer.Option(min=0, help="claude-code: longest think time in s [60].")] = None,
+    rate: Annotated[float | None, typer.Option(help="lengths: requests per second of Poisson arrivals.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="lengths: seed of the arrivals [0].")] = None,
+) -> None:
+    """Turn a published request trace into a workload."""
+    from vstate.tracer.workloads.importers import FORMATS
+    from vstate.tracer.workloads.importers.rows import ImportOptions, Tally
+    from vstate.tracer.workloads.writing import write_workload
+
+    if format_name not in FORMATS:
+        raise VstateError(f"no trace format {format_name!r}; choose one of {', '.join(FORMATS)}")
+    importer = FORMATS[format_name]
+    if loop and limit is None:
+        raise VstateError("--loop repeats the file until there are --limit requests; give --limit")
+    _check_above_zero("--speed", speed)
+    if rate is not None:
+        _check_above_zero("--rate", rate)
+    special: dict[str, Any] = {"users": users, "max_think_s": max_think, "rate": rate, "seed": seed}
+    chosen = {name: value for name, value in special.items() if value is not None}
+    for name in chosen.keys() - importer.OPTIONS:
+        raise VstateError(f"--{_option(name)} does not go with the format {format_name}; leave it out")
+
+    tally = Tally()
+    options = ImportOptions(limit=limit, loop=loop, speed=speed, **chosen)
+    used = {"limit": limit, "speed": speed} | {name: getattr(options, name) for name in sorted(importer.OPTIONS)}
+    words = [word for name, value in used.items() if value is not None for word in (f"--{_option(name)}", str(value))]
+    command = shlex.join(
+        ["vstate", "workload", "import", format_name, trace.name, *(["--loop"] if loop else []), *words]
+    )
+    written = write_workload(output, [f"made by: {command}", *importer.HEADER], importer.read(trace, options, tally))
+    typer.echo(f"wrote {written} requests to {output}{_changes(tally)}", err=True)
+
+
+@workload_app.command("show")
+def show(
+    workload: Annotated[Path, typer.Argument(metavar="FILE", help="Workload (JSONL); .gz is read as such.")],
+    block_tokens: Annotated[int, typer.Option(min=1, help="Tokens that a block in a length means.")] = 128,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say how large a workload is, how it arrives and how much of it could be reused."""
+    from vstate.tracer.workloads.summary import summarize
+
+    summary = summarize(workload, block_tokens)
+    typer.echo(json.dumps(asdict(summary), indent=2) if as_json else "\n".join(_lines(summary)))
+
+
+def _option(name: str) -> str:
+    return name.removesuffix("_s").replace("_", "-")
+
+
+def _check_above_zero(option: str, value: float) -> None:
+    if not 0 < value < float("inf"):
+        raise VstateError(f"{option} is {value}; give a number above 0")
+
+
+def _changes(tally: Tally) -> str:
+    changes = []
+    if tally.without_input:
+        changes.append(f"rows of 0 input tokens left out: {tally.without_input}")
+    if tally.without_output:
+        changes.append(f"rows of 0 output tokens that ask for 1: {tally.without_output}")
+    return "".join(f"; {change}" for change in changes)
+
+
+def _lines(summary: WorkloadSummary) -> list[str]:
+    aborts = f", {summary.aborts} of them aborts" if summary.aborts else ""
+    media = ", ".join(f"{kind} {count}" for kind, count in summary.media_items.items()) or "none"
+    return [
+        f"requests        {summary.requests} ({summary.lines} lines{aborts})",
+        f"input tokens    {_spread(summary.input_tokens)}",
+        f"output tokens   {_spread(summary.output_tokens)}",
+        f"media items     {media}",
+        f"arrivals        {_arrivals(summary)}",
+        f"closed loop     {summary.closed_loop_share:.1%} of the requests wait for another one",
+        f"reusable        {summary.reusable_share:.1%} of the input tokens, with a cache that forgets nothing",
+    ]
+
+
+def _spread(tokens: Distribution) -> str:
+    percentiles = f"p50 {tokens.p50}, p95 {tokens.p95}, p99 {tokens.p99}, max {tokens.max}"
+    return f"{percentiles}, mean {tokens.mean:.1f}, total {tokens.total}"
+
+
+def _arrivals(summary: WorkloadSummary) -> str:
+    if summary.span_s is None or summary.mean_rate is None:
+        return "no two at moments apart"
+    dispersion = "" if summary.dispersion is None else f", dispersion of 10 s counts {summary.dispersion:.2f}"
+    return f"{summary.span_s:.1f} s, {summary.mean_rate:.3f} a second{dispersion}"
