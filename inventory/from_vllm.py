@@ -25,6 +25,10 @@ from vstate.schemas.vocabulary import (
 )
 
 
+RINGS = {"CircularBufferSpec", "KpoolTailSpec"}
+"""Kinds of spec for a ring of raw keys that wait to be compressed; the second is of vLLM 0.30 and 0.31."""
+
+
 class LayerState(NamedTuple):
     """One kind of state of one layer.
 
@@ -205,8 +209,8 @@ def layer_states(name: str, group_spec: Any, layers: dict[str, Any]) -> list[Lay
     kinds = {kind.__name__ for kind in type(spec).__mro__}
     if not isinstance(spec, AttentionSpec) or "HiddenStateCacheSpec" in kinds:
         return [LayerState(name, Owner.TARGET, StateClass.WORKSPACE, "", spec.page_size_bytes, spec.page_size_bytes)]
-    # By name, because not every minor of vLLM has each kind: a ring of raw keys that wait to be compressed.
-    if _is_convolution(layer) or "CircularBufferSpec" in kinds:
+    # By name, because not every minor of vLLM has each kind.
+    if _is_convolution(layer) or kinds & RINGS:
         state_class = StateClass.CONV
     elif "indexer" in type(layer).__name__.lower() or ".indexer." in name:
         state_class = StateClass.SPARSE_INDEX

@@ -36,7 +36,7 @@ TEXT_MODELS = (
         "lfm2-moe",
         "short convolution and full KV",
         "lfm2-moe.json",
-        30,
+        29,
         SHORT | {"enable_prefix_caching": True},
     ),
     TinyModel(
