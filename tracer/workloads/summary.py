@@ -11,7 +11,6 @@ from pathlib import Path
 from vstate.schemas.workload import (
     HashedBlocks,
     MediaSegment,
-    Trigger,
     WorkloadRequest,
     iter_workload,
     scan_workload,
@@ -125,10 +124,11 @@ def summarize(path: Path, block_tokens: int) -> WorkloadSummary:
             aborts += 1
             continue
         media.update(part.media.kind for part in line.prompt if isinstance(part, MediaSegment))
-        inputs.append(sum(tokens for _, tokens in _pieces(line, block_tokens)))
+        inputs.append(_known_tokens(line, block_tokens))
         outputs.append(line.output.resolve(block_tokens))
         reusable += cache.add(line)
-        _note_moment(line.when, moments)
+        if line.when.at_s is not None:
+            moments.append(line.when.at_s)
         waiting += line.when.after is not None
     span_s = max(moments) - min(moments) if moments else 0.0
     return WorkloadSummary(
@@ -147,9 +147,14 @@ def summarize(path: Path, block_tokens: int) -> WorkloadSummary:
     )
 
 
-def _note_moment(when: Trigger, moments: array[float]) -> None:
-    if when.at_s is not None:
-        moments.append(when.at_s)
+def _known_tokens(request: WorkloadRequest, block_tokens: int) -> int:
+    total = 0
+    for part in request.prompt:
+        if isinstance(part, HashedBlocks):
+            total += part.tokens
+        elif not isinstance(part, MediaSegment):
+            total += part.length.resolve(block_tokens)
+    return total
 
 
 def _distribution(values: array[int]) -> Distribution:

@@ -12,18 +12,18 @@ from vstate.tracer.workloads.importers.rows import ImportOptions, Tally
 
 
 class Importer(Protocol):
-    """A module that reads one format.
+    """A module that reads one format."""
 
-    Attributes:
-        HEADER: What a workload made from the format says about itself: what is measured and what is chosen.
-        OPTIONS: Names of the `ImportOptions` that only some formats have and this one has.
-    """
+    @property
+    def HEADER(self) -> tuple[str, ...]:
+        """What a workload made from the format says about itself: what is measured and what is chosen."""
 
-    HEADER: tuple[str, ...]
-    OPTIONS: frozenset[str]
+    @property
+    def OPTIONS(self) -> frozenset[str]:
+        """Names of those `ImportOptions` that go with some formats only, and with this one."""
 
     def read(self, path: Path, options: ImportOptions, tally: Tally) -> Iterator[WorkloadRequest]:
-        """Read the requests of a file in its order; `tally` counts what is changed."""
+        """Read the requests of a file in its order; ``tally`` counts what is changed."""
 
 
 FORMATS: dict[str, Importer] = {

@@ -44,5 +44,5 @@ def _arriving(rows: Iterator[TraceRow], rate: float, options: ImportOptions) -> 
 
 def _rows(path: Path) -> Iterator[TraceRow]:
     for number, fields in enumerate(csv_rows(path), 1):
-        columns = VIDUR_COLUMNS if VIDUR_COLUMNS[0] in fields else COLUMNS
-        yield TraceRow(f"lengths-{number}", 0.0, *(fields.count(column) for column in columns))
+        inputs, outputs = VIDUR_COLUMNS if VIDUR_COLUMNS[0] in fields else COLUMNS
+        yield TraceRow(f"lengths-{number}", 0.0, fields.count(inputs), fields.count(outputs))

@@ -36,11 +36,13 @@ def read(path: Path, options: ImportOptions, tally: Tally) -> Iterator[WorkloadR
 
 def _rows(path: Path) -> Iterator[TraceRow]:
     for number, fields in enumerate(json_rows(path), 1):
+        name = f"mooncake-{number}"
         if "arrival_s" in fields:
-            at_s = fields.number("arrival_s")
-            lengths, ids = ("input_tokens", "output_tokens"), "prefix_block_ids"
+            tokens = fields.count("input_tokens"), fields.count("output_tokens")
+            ranges = fields.block_ids("prefix_block_ids")
+            row = TraceRow(name, fields.number("arrival_s"), *tokens, ranges, BLOCK_TOKENS)
         else:
-            at_s = fields.number("timestamp") / 1000
-            lengths, ids = ("input_length", "output_length"), "hash_ids"
-        tokens = [fields.count(length) for length in lengths]
-        yield checked(TraceRow(f"mooncake-{number}", at_s, *tokens, fields.block_ids(ids), BLOCK_TOKENS), fields)
+            tokens = fields.count("input_length"), fields.count("output_length")
+            ranges = fields.block_ids("hash_ids")
+            row = TraceRow(name, fields.number("timestamp") / 1000, *tokens, ranges, BLOCK_TOKENS)
+        yield checked(row, fields)

@@ -102,8 +102,7 @@ class Fields:
 def _is_range(entry: object) -> bool:
     if not isinstance(entry, list) or [type(number) for number in entry] != [int, int]:
         return False
-    first, count = entry
-    return first >= 0 and count >= 1
+    return bool(entry[0] >= 0 and entry[1] >= 1)
 
 
 def runs(ids: list[int]) -> tuple[tuple[int, int], ...]:
