@@ -63,6 +63,52 @@ def import_trace(
     typer.echo(f"wrote {written} requests to {output}{_changes(tally)}", err=True)
 
 
+@workload_app.command("generate")
+def generate(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="media-mix, multi-turn, poisson or shared-prefixes.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Workload to write (JSONL); .gz compresses it.")],
+    requests: Annotated[int, typer.Option(min=1, help="Requests in all.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all draws.")] = 0,
+    rate: Annotated[float, typer.Option(help="Requests (multi-turn: conversations) that arrive per second.")] = 1.0,
+    input_tokens: Annotated[int, typer.Option(min=1, help="Mean tokens of a request's own text.")] = 512,
+    output_tokens: Annotated[int, typer.Option(min=1, help="Mean tokens of an answer.")] = 128,
+    prefixes: Annotated[int | None, typer.Option(min=1, help="shared-prefixes: how many there are [10].")] = None,
+    prefix_tokens: Annotated[int | None, typer.Option(min=1, help="shared-prefixes: tokens of each [1024].")] = None,
+    turns: Annotated[int | None, typer.Option(min=1, help="multi-turn: requests of a conversation [5].")] = None,
+    think: Annotated[float | None, typer.Option(min=0, help="multi-turn: mean think time in s [10].")] = None,
+    kinds: Annotated[str | None, typer.Option(help="media-mix: kinds of media [image,audio,video].")] = None,
+    items: Annotated[int | None, typer.Option(min=1, help="media-mix: different items of a kind [20].")] = None,
+) -> None:
+    """Make a synthetic workload of stated arrivals, lengths and sharing."""
+    from vstate.tracer.workloads.generators import GENERATORS, GeneratorOptions
+    from vstate.tracer.workloads.writing import write_workload
+
+    if kind not in GENERATORS:
+        raise VstateError(f"no kind of workload {kind!r}; choose one of {', '.join(sorted(GENERATORS))}")
+    generator = GENERATORS[kind]
+    _check_above_zero("--rate", rate)
+    special = {
+        "prefixes": prefixes,
+        "prefix_tokens": prefix_tokens,
+        "turns": turns,
+        "think_s": think,
+        "kinds": None if kinds is None else _media_kinds(kinds),
+        "items": items,
+    }
+    common: dict[str, Any] = {
+        "requests": requests,
+        "seed": seed,
+        "rate": rate,
+        "input_tokens": input_tokens,
+        "output_tokens": output_tokens,
+    }
+    options = GeneratorOptions(**common, **_chosen(special, generator.options, kind))
+    used = {name: getattr(options, name) for name in [*common, *sorted(generator.options)]}
+    header = [f"made by: {_command(['generate', kind], used)}", *generator.header]
+    written = write_workload(output, header, generator.make(options))
+    typer.echo(f"wrote {written} requests to {output}", err=True)
+
+
 @workload_app.command("show")
 def show(
     workload: Annotated[Path, typer.Argument(metavar="FILE", help="Workload (JSONL); .gz is read as such.")],
@@ -74,6 +120,37 @@ def show(
 
     summary = summarize(workload, block_tokens)
     typer.echo(json.dumps(asdict(summary), indent=2) if as_json else "\n".join(_lines(summary)))
+
+
+def _chosen(special: dict[str, Any], allowed: frozenset[str], kind: str) -> dict[str, Any]:
+    """Return the options that were given, of those that go with some kinds only.
+
+    Raises:
+        VstateError: One of them does not go with ``kind``.
+    """
+    chosen = {name: value for name, value in special.items() if value is not None}
+    for name in chosen:
+        if name not in allowed:
+            raise VstateError(f"--{_option(name)} does not go with {kind}; leave it out")
+    return chosen
+
+
+def _command(words: list[str], options: dict[str, Any]) -> str:
+    """Return the call that makes the same workload again, with its defaults spelled out."""
+    for name, value in options.items():
+        if value is not None:
+            words = [*words, f"--{_option(name)}", ",".join(value) if isinstance(value, tuple) else str(value)]
+    return shlex.join(["vstate", "workload", *words])
+
+
+def _media_kinds(text: str) -> tuple[str, ...]:
+    from vstate.schemas.workload import MEDIA_SIZES
+
+    kinds = tuple(text.split(","))
+    for kind in kinds:
+        if kind not in MEDIA_SIZES:
+            raise VstateError(f"no kind of media {kind!r}; choose among {', '.join(MEDIA_SIZES)}")
+    return kinds
 
 
 def _option(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,12 +34,10 @@ def read(path: Path, options: ImportOptions, tally: Tally) -> Iterator[WorkloadR
 
 
 def _arriving(rows: Iterator[TraceRow], rate: float, options: ImportOptions) -> Iterator[WorkloadRequest]:
-    import numpy as np
-
-    generator = np.random.default_rng(options.seed)
+    generator = random.Random(options.seed)
     at_s = 0.0
     for row in rows:
-        at_s += float(generator.exponential(1 / rate))
+        at_s += generator.expovariate(rate)
         yield arriving(row._replace(at_s=at_s), options.speed)
 
 
