@@ -24,7 +24,6 @@ from vstate.schemas.vocabulary import (
     Unit,
 )
 
-
 RINGS = {"CircularBufferSpec", "KpoolTailSpec"}
 """Kinds of spec for a ring of raw keys that wait to be compressed; the second is of vLLM 0.30 and 0.31."""
 
@@ -126,12 +125,13 @@ def group_manifests(scheduler: Any, layers: dict[str, Any]) -> tuple[GroupManife
     coordinator = scheduler.kv_cache_manager.coordinator
     pools = pools_from_scheduler(scheduler)
     block_bytes = [manifest.block_bytes for manifest in pool_manifests(scheduler)]
+    pages = layer_pages(scheduler.kv_cache_config)
     manifests = []
     for index, (group, manager) in enumerate(
         zip(scheduler.kv_cache_config.kv_cache_groups, coordinator.single_type_managers, strict=True)
     ):
         pool = pools.index(manager.block_pool)
-        states = group_states(group, scheduler.vllm_config, layers)
+        states = group_states(group, scheduler.vllm_config, layers, pages)
         spec = manager.kv_cache_spec
         facts = Facts(index, pool, manager.block_size, scheduler.block_size, block_bytes[pool])
         manifests.append(
@@ -157,13 +157,43 @@ def group_manifests(scheduler: Any, layers: dict[str, Any]) -> tuple[GroupManife
     return tuple(manifests)
 
 
-def group_states(group: Any, vllm_config: Any, layers: dict[str, Any]) -> list[LayerState]:
+def layer_pages(kv_cache_config: Any) -> dict[str, int]:
+    """Return the bytes of one page of each layer, from where its tensors lie.
+
+    A layer's pages are either contiguous, one block after the other, or lie beside those of the other layers of
+    their block (``kv_cache_interface.KVCacheTensor``, vLLM 0.32): the smaller of the two strides is a page. Before 0.32
+    tensors did not say so, and all layers of a group had one size.
+    """
+    return {
+        layer: min(tensor.layer_stride, tensor.block_stride)
+        for tensor in kv_cache_config.kv_cache_tensors
+        if hasattr(tensor, "layer_stride")
+        for layer in tensor.layers
+    }
+
+
+def group_states(group: Any, vllm_config: Any, layers: dict[str, Any], pages: dict[str, int]) -> list[LayerState]:
     """Say what state the layers of a group keep in one block, and whose it is."""
-    return [
-        state._replace(owner=layer_owner(name, vllm_config))
-        for name in group.layer_names
-        for state in layer_states(name, group.kv_cache_spec, layers)
-    ]
+    states = []
+    for name in group.layer_names:
+        page = pages.get(name)
+        spec = layer_spec(name, group.kv_cache_spec, vllm_config, layers, page)
+        owner = layer_owner(name, vllm_config)
+        states += [state._replace(owner=owner) for state in layer_states(name, spec, layers, page)]
+    return states
+
+
+def layer_spec(name: str, group_spec: Any, vllm_config: Any, layers: dict[str, Any], page: int | None) -> Any:
+    """Return the spec of a layer, which has pages of ``page`` bytes.
+
+    The scheduler keeps one spec for a group even where its layers differ in size, as the index and the latent cache
+    of sparse attention do (``generate_scheduler_kv_cache_config``): then the layer is asked, where it lives in this
+    process, and else the group's spec has to do.
+    """
+    if page in (None, group_spec.page_size_bytes) or name not in layers:
+        return group_spec
+    own = layers[name].get_kv_cache_spec(vllm_config)
+    return group_spec if own is None else own
 
 
 class Facts(NamedTuple):
@@ -191,8 +221,11 @@ def layer_owner(name: str, vllm_config: Any) -> Owner:
     return Owner.DRAFT if named or beyond else Owner.TARGET
 
 
-def layer_states(name: str, group_spec: Any, layers: dict[str, Any]) -> list[LayerState]:
-    """Say what state the layer ``name`` keeps in one block of its group."""
+def layer_states(name: str, group_spec: Any, layers: dict[str, Any], page: int | None = None) -> list[LayerState]:
+    """Say what state the layer ``name`` keeps in one block of its group.
+
+    Where ``page`` is given and is not what the spec says, the spec is that of another layer: all of it counts as state.
+    """
     from vllm.v1.kv_cache_interface import (
         AttentionSpec,
         CrossAttentionSpec,
@@ -223,6 +256,8 @@ def layer_states(name: str, group_spec: Any, layers: dict[str, Any]) -> list[Lay
     else:
         state_class = StateClass.FULL_KV
     sizes = (spec.unpadded_page_size_bytes, spec.page_size_bytes)
+    if page is not None and page != spec.page_size_bytes:
+        sizes = (page, page)
     return [LayerState(name, Owner.TARGET, state_class, _dtype_name(spec.dtype), *sizes)]
 
 

@@ -12,6 +12,8 @@ from vstate.inventory.from_vllm import (
     group_states,
     is_host_resident,
     layer_owner,
+    layer_pages,
+    layer_spec,
     layer_states,
 )
 from vstate.inventory.parts import outside_pools, weight_parts
@@ -87,18 +89,20 @@ def pool_components(vllm_config: Any, kv_cache_config: Any, layers: dict[str, An
     for name, host in hosts.items():
         pools.setdefault(host, []).extend(layer_tensors(layers.get(name)))
     real_pools = {host: storage_bytes(tensors) for host, tensors in pools.items()}
+    pages = layer_pages(kv_cache_config)
     found = []
     for index, group in enumerate(kv_cache_config.kv_cache_groups):
         host = hosts.get(group.layer_names[0], False)
         blocks, facts = _facts(index, group, kv_cache_config, host)
         real: dict[tuple[Owner, StateClass], list[Any]] = {}
         for name in group.layer_names:
-            states = layer_states(name, group.kv_cache_spec, layers)
+            spec = layer_spec(name, group.kv_cache_spec, vllm_config, layers, pages.get(name))
+            states = layer_states(name, spec, layers, pages.get(name))
             for state, own in tensors_by_state(states, layer_tensors(layers.get(name))):
                 real.setdefault((layer_owner(name, vllm_config), state.state_class), []).extend(own)
         shown = {key: view_bytes(tensors) for key, tensors in real.items()}
         shown_bytes = sum(shown.values())
-        for component in components(group_states(group, vllm_config, layers), facts):
+        for component in components(group_states(group, vllm_config, layers, pages), facts):
             if component.state_class is StateClass.PADDING:
                 measured = real_pools[host] - shown_bytes
             else:

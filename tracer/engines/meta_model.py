@@ -6,6 +6,8 @@ Recipe: `load_model` of the GPU worker and of the proposers in vLLM 0.32's ``v1/
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -66,11 +68,28 @@ def build_draft(vllm_config: Any) -> Any | None:
     # Only its way to the draft's configuration is wanted; its constructor makes buffers on a device.
     proposer = cls.__new__(cls)
     proposer.vllm_config, proposer.speculative_config = vllm_config, speculative
-    config = proposer._create_draft_vllm_config()
+    with _settings_kept(vllm_config):
+        config = proposer._create_draft_vllm_config()
     model = speculative.draft_model_config
     tag, prefix = ("draft_model", {"prefix": "draft_model"}) if external else ("eagle_head", {})
     with set_default_torch_dtype(model.dtype), torch.device("meta"), set_model_tag(tag):
         return initialize_model(vllm_config=config, model_config=model, **prefix)
+
+
+@contextmanager
+def _settings_kept(vllm_config: Any) -> Iterator[None]:
+    """Keep the settings of caches and scheduler, which a draft's configuration shares with the target's.
+
+    Making it asks the platform again, and a CPU's changes them for models with latent attention.
+    """
+    cache, scheduler = vllm_config.cache_config, vllm_config.scheduler_config
+    before = cache.block_size, cache.enable_prefix_caching
+    chunks = scheduler.enable_chunked_prefill, scheduler.max_num_batched_tokens
+    try:
+        yield
+    finally:
+        cache.block_size, cache.enable_prefix_caching = before
+        scheduler.enable_chunked_prefill, scheduler.max_num_batched_tokens = chunks
 
 
 def weight_bytes(*models: Any) -> int:

@@ -10,6 +10,7 @@ from vstate.tracer.engines.core_prompts import CorePrompts
 from vstate.tracer.engines.job import EngineJob, EngineMessage
 from vstate.tracer.engines.process import Tell, check_anchors_fit, drive_job, main
 from vstate.tracer.modelled_time import CLOCK
+from vstate.tracer.models.meta_build import restore_latent_settings
 from vstate.tracer.workloads.prompts import PromptSource
 
 WORKER = "vstate.tracer.engines.scheduler_worker.SchedulerWorker"
@@ -28,6 +29,7 @@ def run(job: EngineJob, tell: Tell) -> None:
 
     arguments = {"worker_cls": WORKER, "distributed_executor_backend": "uni"} | job.arguments
     config = EngineArgs(model=job.model, seed=job.seed, **arguments).create_engine_config()
+    restore_latent_settings(config, job.arguments)
     # A CPU's platform puts a setting of the environment in the place of what the worker answers.
     config.cache_config.kv_cache_memory_bytes = job.arguments.get("kv_cache_memory_bytes")
     CLOCK.start()

@@ -16,6 +16,7 @@ from vstate.tracer.engines.stand_in import StandInWorker
 from vstate.tracer.engines.step_costs import StepCosts, step_costs
 from vstate.tracer.engines.step_time import GIB, StepTime
 from vstate.tracer.modelled_time import CLOCK
+from vstate.tracer.models.meta_build import construction_patches
 
 
 class WorkerSettings(BaseModel):
@@ -62,9 +63,10 @@ class SchedulerWorker(StandInWorker):
         self._costs: StepCosts | None = None
 
     def load_model(self, *, load_dummy_weights: bool = False) -> None:
-        """Build the model, and a draft that is a model, on the meta device."""
-        super().load_model(load_dummy_weights=load_dummy_weights)
-        self.draft = build_draft(self.vllm_config)
+        """Build the model, and a draft that is a model, on the meta device, whatever kernels this platform lacks."""
+        with construction_patches():
+            super().load_model(load_dummy_weights=load_dummy_weights)
+            self.draft = build_draft(self.vllm_config)
         self.weights_memory_bytes = weight_bytes(self.model, self.draft)
 
     def determine_available_memory(self) -> int:
