@@ -264,7 +264,8 @@ def test_step_crops_large_images(built):
     """A base image and crops of 504 pixels, each with two tokens that have no row, and a newline per row of crops."""
     config = full_model("step-3.7-flash").config
     media = built("step-3.7-flash")["media"]
-    for item, (columns, rows) in {"image:1024x1024": (2, 2), "image:3024x3024": (6, 6)}.items():
+    grids = {"image:1024x1024": (2, 2), "image:1920x1080": (4, 2), "image:3024x3024": (6, 6)}
+    for item, (columns, rows) in grids.items():
         crops = columns * rows
         embedded = config["image_token_len"] + crops * config["patch_token_len"]
         # The last row of crops has no newline.
