@@ -138,7 +138,8 @@ def restore_latent_settings(vllm_config: Any, arguments: dict[str, Any]) -> None
 
     Where the CPU has no AMX, vLLM 0.32 gives such models blocks of 16 tokens and prefills
     whole prompts without a prefix cache (`CpuPlatform.check_and_update_config`). Its kernels
-    need that; an engine that only schedules does not. Other models are left as they are.
+    need that; an engine that only schedules does not. Other models are left as they are, and so
+    is the number of tokens in a step where none is given.
 
     Args:
         vllm_config: The engine's configuration, before the engine is made.
@@ -147,6 +148,7 @@ def restore_latent_settings(vllm_config: Any, arguments: dict[str, Any]) -> None
     if not hasattr(vllm_config.model_config.hf_text_config, "index_topk"):
         return
     vllm_config.cache_config.block_size = arguments.get("block_size", SPARSE_BLOCK_TOKENS)
-    vllm_config.cache_config.enable_prefix_caching = arguments["enable_prefix_caching"]
+    vllm_config.cache_config.enable_prefix_caching = arguments.get("enable_prefix_caching", True)
     vllm_config.scheduler_config.enable_chunked_prefill = arguments.get("enable_chunked_prefill", True)
-    vllm_config.scheduler_config.max_num_batched_tokens = arguments["max_num_batched_tokens"]
+    if tokens := arguments.get("max_num_batched_tokens"):
+        vllm_config.scheduler_config.max_num_batched_tokens = tokens

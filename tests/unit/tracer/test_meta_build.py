@@ -94,6 +94,13 @@ def test_sparse_latent_attention_gets_its_settings_back():
     assert vars(config.cache_config) == {"block_size": 128, "enable_prefix_caching": False}
 
 
+def test_what_is_not_given_is_the_engine_s_default():
+    config = engine_config(index_topk=2048)
+    meta_build.restore_latent_settings(config, {})
+    assert config.cache_config.enable_prefix_caching is True
+    assert config.scheduler_config.max_num_batched_tokens == 163840
+
+
 def test_other_models_keep_what_the_platform_chose():
     config, untouched = engine_config(), engine_config()
     meta_build.restore_latent_settings(config, ARGUMENTS)
