@@ -46,6 +46,7 @@ class EngineMessage(BaseModel):
         skipped: Requests left out because they do not fit, with ``done``.
         modelled_seconds: What the virtual clock shows at the end; None in an engine with a real forward.
         block_tokens: Unit of the workload's lengths, with ``running``.
+        resident_bytes: Memory that the engine's process has resident, with ``running``.
         error: One line, with ``failed``.
     """
 
@@ -56,4 +57,5 @@ class EngineMessage(BaseModel):
     skipped: int = 0
     modelled_seconds: float | None = None
     block_tokens: int = 0
+    resident_bytes: int = 0
     error: str = ""

@@ -47,14 +47,24 @@ def drive_job(job: EngineJob, engine: EnginePort, block_tokens: int, tell: Tell)
         for line in iter_workload(path):
             if isinstance(line, WorkloadRequest):
                 engine.check_fit(line)
-    tell(EngineMessage(kind="running", requests=requests, block_tokens=block_tokens))
     last = 0.0
+
+    def progress(ended: int) -> EngineMessage:
+        return EngineMessage(
+            kind="running",
+            ended=ended,
+            requests=requests,
+            block_tokens=block_tokens,
+            resident_bytes=resident_bytes(),
+        )
+
+    tell(progress(0))
 
     def told(ended: int) -> None:
         nonlocal last
         if ended / requests >= last + TOLD_EVERY:
             last = ended / requests
-            tell(EngineMessage(kind="running", ended=ended, requests=requests, block_tokens=block_tokens))
+            tell(progress(ended))
 
     return drive(
         engine,
@@ -63,6 +73,15 @@ def drive_job(job: EngineJob, engine: EnginePort, block_tokens: int, tell: Tell)
         skip_too_long=job.skip_too_long,
         told=told,
     )
+
+
+def resident_bytes() -> int:
+    """Return the memory that this process has resident; 0 where the system does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def main(run: Callable[[EngineJob, Tell], Any]) -> None:

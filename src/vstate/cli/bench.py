@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from vstate.schemas.errors import require_vllm
+from vstate.tracer.engines.job import EngineMessage
+
+MIB = 1 << 20
 
 bench_app = typer.Typer(help="Measure vstate's own cost.", no_args_is_help=True)
 
@@ -45,3 +49,47 @@ def overhead(
             f"A/A throughput {row.aa_throughput_ratio:.4f} [{noise_low:.4f}..{noise_high:.4f}], "
             f"p95 {row.aa_p95_ratio:.4f}"
         )
+
+
+@bench_app.command("scheduler")
+def scheduler(
+    model: Annotated[str, typer.Option(help="tiny/NAME or full/NAME.")] = "full/lfm2.5-8b-a1b",
+    workload: Annotated[str, typer.Option(help="smoke, or a JSONL file.")] = "smoke",
+    device: Annotated[str, typer.Option(help="Device whose memory and speed are taken (h100, h200, b200).")] = "",
+    tensor_parallel: Annotated[int, typer.Option(min=0, help="Ranks that share the model; 0 for its own.")] = 0,
+    skip_too_long: Annotated[bool, typer.Option(help="Leave out requests that do not fit.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Speed and memory of the scheduler engine with tracing on."""
+    require_vllm()
+    from vstate.bench.overhead import machine_line
+    from vstate.bench.scheduler import in_scratch, measure_scheduler
+    from vstate.tracer.engines.request import RunRequest, SchedulerOptions
+
+    request = RunRequest(
+        model=model,
+        workload=workload,
+        out=Path(),
+        seed=0,
+        settings={},
+        own_process=False,
+        engine="scheduler",
+        skip_too_long=skip_too_long,
+        scheduler=SchedulerOptions(device=device, tensor_parallel_size=tensor_parallel),
+    )
+
+    def told(message: EngineMessage) -> None:
+        if message.requests:
+            typer.echo(f"{model}: {message.ended} of {message.requests} requests", err=True)
+
+    row, _ = measure_scheduler(in_scratch(request), told, keep=False)
+    if as_json:
+        typer.echo(json.dumps({"machine": machine_line(), "rows": [asdict(row)]}, indent=2))
+        return
+    typer.echo(f"machine: {machine_line()}")
+    typer.echo(
+        f"{row.model}, {row.workload}: {row.requests} requests and {row.steps} steps in {row.seconds} s: "
+        f"{row.requests_per_second} requests/s, {row.steps_per_second} steps/s; peak {row.peak_bytes / MIB:.0f} MiB, "
+        f"{row.growth_bytes / MIB:+.1f} MiB after the first quarter; {row.events} events, {row.lost_rows} lost, "
+        f"{row.trace_bytes / MIB:.1f} MiB of trace; {row.modelled_seconds} s of modelled time"
+    )
