@@ -12,7 +12,6 @@ from vstate.schemas.workload import MediaKind
 from vstate.tracer.engines.drafting import drafting_arguments
 from vstate.tracer.engines.request import RunRequest
 from vstate.tracer.engines.step_time import DEVICES, Device, StepTime, of_device, read_step_time
-from vstate.tracer.models.evidence import Deployment
 from vstate.tracer.models.full_models import build_full, full_arguments, full_model
 from vstate.tracer.models.model import Media
 from vstate.tracer.models.tiny import build, engine_arguments, tiny_model
@@ -86,7 +85,7 @@ def _full(request: RunRequest, name: str, scratch: Path) -> ResolvedModel:
             mismatches=evidence.mismatches,
             published_parameters=model.parameters.published,
         ),
-        device=_deployed(deployment),
+        device=_device(deployment.device),
     )
 
 
@@ -111,11 +110,6 @@ def _elsewhere(request: RunRequest) -> ResolvedModel:
         raise VstateError(f"unknown model {request.model}: give tiny/NAME, full/NAME, a model folder, or a hub id")
     settings = request.settings | drafting_arguments(request.drafting, Path(request.model))
     return ResolvedModel(request.model, dict(settings), dict(settings))
-
-
-def _deployed(deployment: Deployment) -> Device:
-    """Return the device whose data sheet names a memory that is nearest to the deployment's."""
-    return min(DEVICES.values(), key=lambda device: abs(device.memory_bytes / 10**9 - deployment.device_memory_gib))
 
 
 def _device(name: str) -> Device:

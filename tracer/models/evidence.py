@@ -70,14 +70,12 @@ class Deployment(_Record):
 
     Attributes:
         tensor_parallel_size: Devices that share the model.
-        device: What such a device is.
-        device_memory_gib: Memory of one device in GiB.
+        device: Name of such a device in `vstate.tracer.engines.step_time.DEVICES`.
         status: Always ``assumed``.
     """
 
     tensor_parallel_size: int = Field(gt=0)
     device: str
-    device_memory_gib: int = Field(gt=0)
     status: Literal["assumed"] = "assumed"
 
 

@@ -9,6 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from vstate.schemas.errors import VstateError
+from vstate.tracer.engines.step_time import DEVICES
 from vstate.tracer.models.evidence import FieldEvidence, ModelEvidence, leaves
 from vstate.tracer.models.full_models import FULL_MODELS, build_full, full_arguments, full_model
 
@@ -53,7 +54,7 @@ def evidence(*paths):
     return ModelEvidence.model_validate(
         {
             "parameters": {"published": 1, "source": "a card"},
-            "deployment": {"tensor_parallel_size": 1, "device": "a device", "device_memory_gib": 1},
+            "deployment": {"tensor_parallel_size": 1, "device": "a device"},
             "sources": {"file": "a file"},
             "fields": [{"path": path, "source": "file", "status": "sourced"} for path in paths],
         }
@@ -158,7 +159,7 @@ def test_a_configuration_class_comes_with_the_model(model, tmp_path):
 @each_model
 def test_the_assumed_deployment_holds_the_weights(model):
     """Two bytes a parameter; a tenth of the memory at least is left for state."""
-    memory = model.deployment.tensor_parallel_size * model.deployment.device_memory_gib << 30
+    memory = model.deployment.tensor_parallel_size * DEVICES[model.deployment.device].memory_bytes
     assert 2 * model.parameters.published < 0.9 * memory
 
 
