@@ -159,8 +159,8 @@ HEAD = """# The true-size models under public traffic
 vLLM's own engine core, scheduler, KV-cache manager and pools, at the true size of each model; no forward and no GPU.
 Blocks, hits, preemptions and evictions are **booked**: they are the engine's own, on the CPU platform's geometry.
 Weights, device memory and tensor-parallel share set the pool's size; the deployment is **assumed**. Time is
-**modelled** by a data sheet and has never been compared with hardware; tokens are seeded, drafts accepted at assumed rates.
-No correctness run and no benchmark on a GPU was made. The traces are published by others and not part of this
+**modelled** by a data sheet and has never been compared with hardware; tokens are seeded, drafts accepted at assumed
+rates. No correctness run and no benchmark on a GPU was made. The traces are published by others and not part of this
 repository: [workload.md](workload.md) says where they are.
 """
 
