@@ -19,9 +19,14 @@ LINKED = ("schemas", "inventory", "tracer", "admission", "reconcile", "dashboard
 # vLLM loads their classes by name, and those are subclasses of its own; all else imports vLLM late.
 PART_OF_THE_ENGINE = {
     "vstate.doctor.plan_worker",
+    "vstate.tracer.engines.meta_model",
+    "vstate.tracer.engines.scheduler_worker",
     "vstate.tracer.engines.stand_in",
+    "vstate.tracer.models.remote.configuration_mimo_v2",
     "vstate.tracer.models.remote.configuration_nemotron_omni",
+    "vstate.tracer.models.remote.configuration_nemotron_omni_hub",
     "vstate.tracer.models.remote.configuration_step",
+    "vstate.tracer.models.remote.configuration_step_mtp",
     "vstate.tracer.models.step",
 }
 
