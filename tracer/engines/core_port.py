@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from vstate.schemas.vocabulary import NOT_APPLICABLE
 from vstate.schemas.workload import WorkloadRequest
 from vstate.tracer.engines.core_prompts import CorePrompts
 from vstate.tracer.engines.driver import Ended, check_fit
 from vstate.tracer.modelled_time import CLOCK
 
+ORDER_SECONDS = 1e-9
+"""What lies between two requests of one moment."""
 IDLE_STEP_SECONDS = 0.001
 """What a step without work is taken to last."""
 
@@ -21,6 +24,8 @@ class CorePort:
         self._core = core
         self._prompts = prompts
         self._max_model_len = max_model_len
+        self._moment = NOT_APPLICABLE
+        self._at_this_moment = 0
 
     def check_fit(self, request: WorkloadRequest) -> None:
         """Check that the request fits as far as that is known before its media are processed."""
@@ -42,7 +47,7 @@ class CorePort:
             mm_features=prompt.features,
             sampling_params=SamplingParams(max_tokens=output, ignore_eos=True, temperature=0.0, detokenize=False),
             pooling_params=None,
-            arrival_time=CLOCK.seconds,
+            arrival_time=self._arrival_time(),
             lora_request=None,
             cache_salt=None,
             data_parallel_rank=None,
@@ -52,6 +57,12 @@ class CorePort:
         # A core's own way in would look the media up in a cache that has none of them; it also keeps this id.
         made.vstate_external_id = request.id
         self._core.add_request(made)
+
+    def _arrival_time(self) -> float:
+        """Return the virtual time, so that requests of one moment keep their order: the priority policy goes by it."""
+        self._at_this_moment = self._at_this_moment + 1 if CLOCK.now_ns == self._moment else 0
+        self._moment = CLOCK.now_ns
+        return CLOCK.seconds + self._at_this_moment * ORDER_SECONDS
 
     def abort(self, request_id: str) -> None:
         """Give a request up."""
