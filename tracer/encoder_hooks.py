@@ -57,9 +57,8 @@ class EncoderHooks:
             before = sys.maxsize
             known: dict[str, int] = {}
             try:
-                # vLLM's own log of what it drops says which, but no longer how large.
-                before, sizes = len(cache.freed), cache.num_embeds_by_hash
-                known = dict(sizes) if cache.freeable else sizes
+                # vLLM's own log of what it drops says which, but no longer how large; what nobody uses is dropped.
+                before, known = len(cache.freed), dict(cache.freeable)
             except BaseException as error:
                 self._context.failed("can_allocate", error)
             result = can_allocate(*args, **kwargs)

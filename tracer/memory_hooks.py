@@ -12,6 +12,7 @@ from typing import Any
 
 from vstate.tracer.media_cache_hooks import measured_from_the_start
 from vstate.tracer.settings import TraceSettings
+from vstate.tracer.versions import receiver_cache_class
 from vstate.tracer.worker_hooks import hook_worker, remember_built
 from vstate.tracer.wrapping import LOGGER
 
@@ -29,7 +30,7 @@ def hook_memory(settings: TraceSettings, replace: Callable[[Any, str, Any], None
         ("vllm.v1.worker.worker_base", "WorkerWrapperBase.init_device", hook_worker(settings)),
         ("vllm.model_executor.model_loader.base_loader", "initialize_model", remember_built),
         (_CACHES, "MultiModalProcessorOnlyCache.__init__", measured_from_the_start(settings, "frontend")),
-        (_CACHES, "LruKeyReplicatedReceiverCache.__init__", measured_from_the_start(settings, "receiver")),
+        (_CACHES, f"{receiver_cache_class()}.__init__", measured_from_the_start(settings, "receiver")),
     )
     for module, path, make in places:
         try:

@@ -9,6 +9,7 @@ from vstate.schemas.tables.snapshot import SnapshotKind
 from vstate.schemas.vocabulary import NOT_APPLICABLE, Holder
 from vstate.tracer.recorder import Recorder, SnapshotRow
 from vstate.tracer.request_hooks import MOST_TOKENS
+from vstate.tracer.versions import encoder_entry_embeds
 from vstate.tracer.wrapping import HookContext, ids_by_pool, resident_ids
 
 
@@ -85,8 +86,9 @@ def _write_encoder(context: HookContext) -> None:
         return
     size = SnapshotRow(entry_embeds=cache.cache_size, free_embeds=cache.num_free_slots)
     recorder.snapshot_row(SnapshotKind.ENCODER, size)
+    sizes = encoder_entry_embeds(context.scheduler)
     for identity, users in cache.cached.items():
         keys = [recorder.entry(request_id).key for request_id in users] or [NOT_APPLICABLE]
-        embeds, media = cache.num_embeds_by_hash[identity], context.keyed(identity)
+        embeds, media = sizes[identity], context.keyed(identity)
         for key in keys:
             recorder.snapshot_row(SnapshotKind.ENCODER_ENTRY, SnapshotRow(key=key, entry_embeds=embeds, media=media))

@@ -29,6 +29,29 @@ def takes(function: Callable[..., Any], parameter: str) -> bool:
     return any(p.name == parameter or p.kind is p.VAR_KEYWORD for p in parameters)
 
 
+def encoder_entry_embeds(scheduler: Any) -> dict[str, int]:
+    """Return the rows of each entry of the scheduler's encoder cache, by its identity.
+
+    From vLLM 0.31 on the cache keeps them; before, those of an entry in use are told by the requests that use it.
+    """
+    cache = scheduler.encoder_cache_manager
+    known: dict[str, int] | None = getattr(cache, "num_embeds_by_hash", None)
+    if known is not None:
+        return known
+    found = dict(cache.freeable)
+    for identity, users in cache.cached.items():
+        for request in (scheduler.requests[user] for user in users if user in scheduler.requests):
+            places = [f.mm_position for f in request.mm_features if f.identifier == identity]
+            found.update((identity, place.get_num_embeds()) for place in places)
+    return found
+
+
+def receiver_cache_class() -> str:
+    """Return the name of the class that keeps processed media in an engine core; vLLM 0.31 renamed it."""
+    older, newer = "MultiModalReceiverCache", "LruKeyReplicatedReceiverCache"
+    return older if hasattr(importlib.import_module("vllm.multimodal.cache"), older) else newer
+
+
 class Read(NamedTuple):
     """Attributes that vstate reads from the objects of one class of vLLM."""
 
@@ -55,7 +78,7 @@ READS: tuple[Read, ...] = (
     Read(_MANAGERS, "SlidingWindowManager", ("sliding_window", "extra_retained_tokens")),
     Read(f"{_CORE}.sched.scheduler", "Scheduler", ("requests", "deferred_frees", "encoder_cache_manager")),
     Read(f"{_CORE}.sched.scheduler", "Scheduler", ("block_size", "num_lookahead_tokens", "scheduler_reserve_full_isl")),
-    Read(f"{_CORE}.encoder_cache_manager", "EncoderCacheManager", ("num_free_slots",)),
+    Read(f"{_CORE}.encoder_cache_manager", "EncoderCacheManager", ("num_free_slots", "freeable", "num_embeds_by_hash")),
     Read(_INTERFACE, "KVCacheTensor", ("size", "host_resident")),
     Read(_INTERFACE, "KVCacheSpec", ("block_size", "page_size_bytes", "prefix_cacheable")),
     Read(_INTERFACE, "AttentionSpec", ("unpadded_page_size_bytes",)),

@@ -102,7 +102,8 @@ class KeepingEncoderCache(encoder_module.EncoderCacheManager):
     def can_allocate(self, request, input_id, *budgets):
         while self.freeable:
             identity, embeds = self.freeable.popitem(last=False)
-            del self.cached[identity], self.num_embeds_by_hash[identity]
+            del self.cached[identity]
+            getattr(self, "num_embeds_by_hash", {}).pop(identity, None)
             self.num_free_slots += embeds
         return super().can_allocate(request, input_id, *budgets)
 

@@ -192,6 +192,9 @@ def launches_are_forks(nursery):
 
 def serve():
     """Fork a child for each request, one after the other."""
+    # Before all imports: some vLLMs log to standard output while they are imported.
+    requests, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
     import duckdb  # noqa: F401
     import polars  # noqa: F401
     import pyarrow.dataset  # noqa: F401
@@ -201,8 +204,6 @@ def serve():
     import vllm.v1.worker.cpu_worker  # noqa: F401
 
     assert threading.active_count() == 1, "a process with threads cannot be forked safely"
-    requests, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
     for line in requests:
         request = json.loads(line)
         os.chdir(request["folder"])

@@ -69,9 +69,9 @@ def test_an_environment_is_current_for_its_own_vllm_only(tool, tmp_path):
 def test_a_report_is_read_with_what_went_wrong(tool, tmp_path):
     (tmp_path / "report.xml").write_text(REPORT.replace("LIMIT", tool.ENGINE_LIMITS[0]))
     assert tool.outcomes(tmp_path / "report.xml") == [
-        (REPLAY, tool.PER_CELL, "qwen3", "passed", ""),
-        (REPLAY, tool.PER_CELL, "gemma3", "failed", "AssertionError: one"),
-        (REPLAY, tool.PER_CELL, "lfm2-moe", "cannot run", f"RuntimeError: {tool.ENGINE_LIMITS[0]}"),
+        (REPLAY, tool.PER_CELL[0], "qwen3", "passed", ""),
+        (REPLAY, tool.PER_CELL[0], "gemma3", "failed", "AssertionError: one"),
+        (REPLAY, tool.PER_CELL[0], "lfm2-moe", "cannot run", f"RuntimeError: {tool.ENGINE_LIMITS[0]}"),
         (REPLAY, "test_alone", "", "passed", ""),
         (REPLAY, "test_skipped", "", "skipped", "no such model"),
     ]
@@ -85,7 +85,7 @@ def test_the_page_tells_minors_apart(tool):
         [same, ("pool.unpin", True, "absent: no unpin"), ("manager.count", True, "(self, tokens)")],
         {"Tensor.size": True, "Tensor.host": False},
         [
-            (REPLAY, tool.PER_CELL, "qwen3", "passed", ""),
+            (REPLAY, tool.PER_CELL[0], "qwen3", "passed", ""),
             (REPLAY, "test_alone", "", "failed", "AssertionError: no /tmp/x-1/run"),
         ],
     )
@@ -94,7 +94,7 @@ def test_the_page_tells_minors_apart(tool):
         "0.30.0",
         [same, ("pool.unpin", True, "(self, blocks)"), ("manager.count", False, "(self, tokens, end)")],
         {"Tensor.size": True, "Tensor.host": True},
-        [(REPLAY, tool.PER_CELL, "qwen3", "passed", ""), (REPLAY, "test_alone", "", "passed", "")],
+        [(REPLAY, tool.PER_CELL[0], "qwen3", "passed", ""), (REPLAY, "test_alone", "", "passed", "")],
     )
     lines = tool.page([old, new]).splitlines()
     assert "| `pool.unpin` | absent | the common parameters |" in lines

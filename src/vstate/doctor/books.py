@@ -12,6 +12,7 @@ import numpy as np
 from vstate.inventory.from_vllm import pools_from_scheduler
 from vstate.tracer.recorder import HASH_BYTES, fixed_hash
 from vstate.tracer.siphash import siphash
+from vstate.tracer.versions import encoder_entry_embeds
 from vstate.tracer.wrapping import resident_ids
 
 GROUP_BYTES = 4
@@ -50,8 +51,9 @@ def engine_books(scheduler: Any, secret: bytes) -> Books:
         for request_id, blocks in manager.req_to_blocks.items():
             books.held.update((request_id, manager.kv_cache_group_id, number) for number in resident_ids(blocks))
     cache = scheduler.encoder_cache_manager
+    sizes = encoder_entry_embeds(scheduler)
     for identity, users in cache.cached.items():
-        books.encoder[cache.num_embeds_by_hash[identity], tuple(sorted(users))] += 1
+        books.encoder[sizes[identity], tuple(sorted(users))] += 1
     books.free_blocks = tuple(pool.free_block_queue.num_free_blocks for pool in pools)
     return books
 

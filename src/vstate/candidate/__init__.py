@@ -1,0 +1,1 @@
+"""What is known about running a checkpoint here: its revision, and what was and was not shown with it."""
