@@ -20,7 +20,8 @@ ALLOWED = {
     "dashboards": {"schemas", "inventory", "reconcile"},
     "bench": {"schemas", "inventory", "tracer", "admission", "reconcile", "dashboards"},
     "doctor": {"schemas", "inventory", "tracer", "admission", "reconcile"},
-    "cli": {"schemas", "inventory", "tracer", "admission", "reconcile", "dashboards", "bench", "doctor"},
+    "candidate": {"schemas", "inventory", "tracer", "reconcile"},
+    "cli": {"schemas", "inventory", "tracer", "admission", "reconcile", "dashboards", "bench", "doctor", "candidate"},
 }
 TOP_FOLDERS = ("schemas", "inventory", "tracer", "admission", "reconcile", "dashboards")
 
