@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
@@ -56,17 +57,19 @@ class Trigger(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     at_step: int | None = Field(default=None, ge=0)
-    at_s: float | None = Field(default=None, ge=0)
+    at_s: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     after: str | None = None
     event: Literal["first_token", "finish"] = "finish"
-    delay_s: float = Field(default=0.0, ge=0)
+    delay_s: float = Field(default=0.0, ge=0, allow_inf_nan=False)
 
     @model_validator(mode="after")
     def _one_of(self) -> Trigger:
         if sum(given is not None for given in (self.at_step, self.at_s, self.after)) != 1:
             raise ValueError("give one of at_step, at_s and after")
-        if self.delay_s and self.after is None:
+        if self.after is None and self.delay_s:
             raise ValueError("delay_s goes with after only")
+        if self.after is None and self.event != "finish":
+            raise ValueError("event goes with after only")
         return self
 
 
@@ -206,25 +209,32 @@ def iter_workload(path: Path) -> Iterator[WorkloadRequest | WorkloadAbort]:
     Raises:
         VstateError: The file cannot be read, or a line is not of the format.
     """
+    for _, line in _placed(path):
+        yield line
+
+
+def _placed(path: Path) -> Iterator[tuple[str, WorkloadRequest | WorkloadAbort]]:
+    """Read each line with where it stands, ``file:line``."""
     try:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
-            for number, line in enumerate(file, 1):
-                if line.strip() and not line.lstrip().startswith("#"):
-                    yield _parsed(line, path, number)
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+            for number, text in enumerate(file, 1):
+                if text.strip() and not text.lstrip().startswith("#"):
+                    place = f"{path}:{number}"
+                    yield place, _parsed(text, place)
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise VstateError(f"cannot read workload {path}: {error}") from error
 
 
-def _parsed(line: str, path: Path, number: int) -> WorkloadRequest | WorkloadAbort:
+def _parsed(text: str, place: str) -> WorkloadRequest | WorkloadAbort:
     try:
-        return parse_line(line)
+        return parse_line(text)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         message = first["msg"].removeprefix("Value error, ")
-        raise VstateError(f"{path}:{number}: not a workload line: {where}: {message}") from error
+        raise VstateError(f"{place}: not a workload line: {where}: {message}") from error
     except ValueError as error:
-        raise VstateError(f"{path}:{number}: not a workload line: {error}") from error
+        raise VstateError(f"{place}: not a workload line: {error}") from error
 
 
 def read_workload(path: Path) -> list[WorkloadRequest | WorkloadAbort]:
@@ -233,7 +243,9 @@ def read_workload(path: Path) -> list[WorkloadRequest | WorkloadAbort]:
     Raises:
         VstateError: The file is absent, empty, or a line is not of the format.
     """
-    return check_workload(list(iter_workload(path)), str(path))
+    placed = list(_placed(path))
+    _scan(placed, str(path))
+    return [line for _, line in placed]
 
 
 class WorkloadScan(NamedTuple):
@@ -242,10 +254,12 @@ class WorkloadScan(NamedTuple):
     Attributes:
         requests: Requests in it.
         in_order_of_time: Whether each line waits for a moment that is no earlier than the one before.
+        referenced: Ids of the requests that another line waits for, or that are given up.
     """
 
     requests: int
     in_order_of_time: bool
+    referenced: frozenset[str]
 
 
 def scan_workload(path: Path) -> WorkloadScan:
@@ -254,31 +268,7 @@ def scan_workload(path: Path) -> WorkloadScan:
     Raises:
         VstateError: As `read_workload`.
     """
-    ids: set[str] = set()
-    references: dict[str, tuple[str, str]] = {}
-    requests, moment, in_order = 0, 0.0, True
-    for line in iter_workload(path):
-        if isinstance(line, WorkloadRequest):
-            requests += 1
-            if line.id in ids:
-                raise VstateError(f"{path}: request id {line.id!r} stands twice; ids must be unique")
-            ids.add(line.id)
-        for name in _references(line):
-            references.setdefault(name, (line.kind, line.id))
-        in_order = in_order and line.when.at_s is not None and line.when.at_s >= moment
-        moment = line.when.at_s or moment
-    if not requests:
-        raise VstateError(f"{path} holds no request")
-    for name in references.keys() - ids:
-        kind, by = references[name]
-        raise VstateError(f"{path}: {kind} {by!r} refers to unknown request {name!r}")
-    return WorkloadScan(requests, in_order)
-
-
-def _references(line: WorkloadRequest | WorkloadAbort) -> list[str]:
-    """Ids of the requests that a line refers to."""
-    found = [line.when.after, line.id if isinstance(line, WorkloadAbort) else None]
-    return [name for name in found if name is not None]
+    return _scan(_placed(path), str(path))
 
 
 def check_workload(lines: list[WorkloadRequest | WorkloadAbort], source: str) -> list[WorkloadRequest | WorkloadAbort]:
@@ -287,15 +277,35 @@ def check_workload(lines: list[WorkloadRequest | WorkloadAbort], source: str) ->
     Raises:
         VstateError: They are not, or there is no request at all.
     """
-    ids = [line.id for line in lines if isinstance(line, WorkloadRequest)]
+    _scan(((source, line) for line in lines), source)
+    return lines
+
+
+def _scan(placed: Iterable[tuple[str, WorkloadRequest | WorkloadAbort]], source: str) -> WorkloadScan:
+    ids: set[str] = set()
+    referenced: set[str] = set()
+    unknown: dict[str, str] = {}
+    moment, in_order = 0.0, True
+    for place, line in placed:
+        if isinstance(line, WorkloadRequest):
+            if line.id in ids:
+                raise VstateError(f"{place}: request id {line.id!r} stands twice; ids must be unique")
+            ids.add(line.id)
+            unknown.pop(line.id, None)
+        for name in _references(line):
+            referenced.add(name)
+            if name not in ids:
+                unknown.setdefault(name, f"{place}: {line.kind} {line.id!r} refers to unknown request {name!r}")
+        in_order = in_order and line.when.at_s is not None and line.when.at_s >= moment
+        moment = line.when.at_s or moment
     if not ids:
         raise VstateError(f"{source} holds no request")
-    known = set(ids)
-    if len(known) != len(ids):
-        double = next(i for i in ids if ids.count(i) > 1)
-        raise VstateError(f"{source}: request id {double!r} stands twice; ids must be unique")
-    for line in lines:
-        for name in _references(line):
-            if name not in known:
-                raise VstateError(f"{source}: {line.kind} {line.id!r} refers to unknown request {name!r}")
-    return lines
+    for message in unknown.values():
+        raise VstateError(message)
+    return WorkloadScan(len(ids), in_order, frozenset(referenced))
+
+
+def _references(line: WorkloadRequest | WorkloadAbort) -> list[str]:
+    """Ids of the requests that a line refers to."""
+    found = [line.when.after, line.id if isinstance(line, WorkloadAbort) else None]
+    return [name for name in found if name is not None]
