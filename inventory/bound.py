@@ -43,11 +43,17 @@ def bound_blocks(group: GroupManifest, settings: EngineSettings, prompt_tokens: 
 def _slot_tokens(settings: EngineSettings, prompt_tokens: int, max_tokens: int) -> int:
     """Tokens that ever need a slot.
 
-    The last sampled token is never computed, hence the -1 (``Scheduler.schedule``). A draft
-    writes ``lookahead_tokens`` past the tokens scheduled (``KVCacheManager.allocate_slots``).
+    The last sampled token is never computed, hence the -1. Drafts are scheduled whole even where fewer tokens are
+    still to come, by each step in flight that may turn out to be the last (``Scheduler.schedule``); the next draft
+    is written ``lookahead_tokens`` past them (``KVCacheManager.allocate_slots``).
     """
     computed = prompt_tokens + max(max_tokens - 1, 0)
-    return min(computed + settings.lookahead_tokens, settings.max_model_len_tokens)
+    drafted = _steps_in_flight(settings) * settings.draft_tokens if max_tokens > 1 else 0
+    return min(computed + drafted + settings.lookahead_tokens, settings.max_model_len_tokens)
+
+
+def _steps_in_flight(settings: EngineSettings) -> int:
+    return ceil_blocks(settings.max_in_flight_tokens, settings.max_batched_tokens)
 
 
 def _window_blocks(group: GroupManifest, settings: EngineSettings, tokens: int) -> int:
@@ -71,6 +77,5 @@ def _state_blocks(group: GroupManifest, settings: EngineSettings, tokens: int) -
     if group.state_mode == "none":
         return 1 + group.speculative_blocks
     # States are let go on the processed-token basis: each further step in flight keeps one more.
-    steps_in_flight = ceil_blocks(settings.max_in_flight_tokens, settings.max_batched_tokens)
-    boundaries = min(ceil_blocks(tokens, group.block_tokens), 1 + steps_in_flight)
+    boundaries = min(ceil_blocks(tokens, group.block_tokens), 1 + _steps_in_flight(settings))
     return boundaries + group.speculative_blocks + group.checkpoint_blocks

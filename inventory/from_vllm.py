@@ -375,6 +375,7 @@ def engine_settings(vllm_config: Any, scheduler: Any) -> EngineSettings:
         max_batched_tokens=schedule.max_num_batched_tokens,
         max_in_flight_tokens=vllm_config.max_in_flight_tokens,
         lookahead_tokens=scheduler.num_lookahead_tokens,
+        draft_tokens=scheduler.num_spec_tokens,
         max_num_seqs=schedule.max_num_seqs,
         scheduler_block_tokens=scheduler.block_size,
         prefix_caching=bool(manager.enable_caching),

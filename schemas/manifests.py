@@ -117,6 +117,7 @@ class EngineSettings(Manifest):
     async_scheduling: bool
     policy: str
     retention_interval_tokens: int | None = None
+    draft_tokens: int = 0
 
 
 class ClosingCounts(Manifest):

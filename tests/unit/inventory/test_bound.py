@@ -145,6 +145,40 @@ def test_lookahead_and_model_length_limit_the_tokens():
     assert bound_blocks(group(), engine(max_model_len_tokens=64), 60, 100) == 4
 
 
+def most_slots(prompt, output, drafts, lookahead, ahead):
+    """Most slots over all ways in which drafts are accepted, with up to ``ahead`` steps in flight.
+
+    Rules of `Scheduler.schedule`: a step is one token and its drafts; another one is put in flight unless those in
+    flight are sure to reach the last token even where every draft is refused.
+    """
+    seen, most, todo = set(), prompt + lookahead, [(1, 0)]
+    while todo:
+        state = produced, flying = todo.pop()
+        if state in seen or produced >= output:
+            continue
+        seen.add(state)
+        if flying < ahead and (not flying or produced + flying < output):
+            computed = prompt + produced - 1 + flying * (1 + drafts)
+            most = max(most, computed + 1 + drafts + lookahead)
+            todo.append((produced, flying + 1))
+        if flying:
+            todo += [(produced + 1 + accepted, flying - 1) for accepted in range(drafts + 1)]
+    return most
+
+
+@pytest.mark.parametrize("ahead", [1, 2])
+@pytest.mark.parametrize(("drafts", "lookahead"), [(0, 0), (1, 1), (3, 3), (3, 0)])
+@pytest.mark.parametrize("output", [1, 2, 3, 9])
+def test_drafts_are_scheduled_past_the_end(output, drafts, lookahead, ahead):
+    """Equal, so that no way of accepting passes the bound and one attains it."""
+    limits = engine(draft_tokens=drafts, lookahead_tokens=lookahead, max_in_flight_tokens=64 * ahead)
+    bound = bound_blocks(group(block_tokens=1), limits, 20, output)
+    most = most_slots(20, output, drafts, lookahead, ahead)
+    assert bound >= most
+    if drafts == 0 or ahead == 1 or output > 2:
+        assert bound == most
+
+
 def test_naive_knows_attention_only():
     assert naive_blocks(group(), 100, 28) == 8
     assert naive_blocks(group("sliding_kv", window_tokens=16), 100, 28) == 8

@@ -115,6 +115,9 @@ def test_a_folder_of_original_sessions_shares_blocks_only_where_their_ids_are_gl
     first, second = imported(tmp_path, users=2)
     assert [first.id, second.id] == ["trace_1/1", "trace_2/1"]
     assert (first.prompt == second.prompt) is shared
+    if scope:
+        (tmp_path / "trace_3.json").write_text(json.dumps(original("trace_3", [call(64, [2**28])], **scope)))
+        assert imported(tmp_path)[2].prompt[0].block_ranges == ((2**28, 1),)
 
 
 @pytest.mark.parametrize(
@@ -127,6 +130,7 @@ def test_a_folder_of_original_sessions_shares_blocks_only_where_their_ids_are_gl
         (json.dumps(original("a", ["x"])), "request 1: no in"),
         (json.dumps(original("a", [], block_size=0)), "block_size"),
         (json.dumps(original("a", [])), "no request"),
+        (json.dumps(original("a", [call(64, [2**28])])), "request 1: hash_ids"),
     ],
 )
 def test_a_malformed_session_is_named(tmp_path, text, what):

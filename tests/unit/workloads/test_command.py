@@ -89,10 +89,12 @@ def test_every_format_says_what_is_measured():
         (("azure", "--loop"), "--limit"),
         (("azure", "--speed", "0"), "--speed"),
         (("azure", "--speed", "nan"), "--speed"),
+        (("azure", "--speed", "1e-320"), "--speed"),
         (("azure", "--users", "2"), "--users"),
         (("azure", "--rate", "2"), "--rate"),
         (("mooncake", "--max-think", "2"), "--max-think"),
         (("claude-code", "--seed", "2"), "--seed"),
+        (("claude-code", "--max-think", "nan"), "--max-think"),
         (("lengths",), "--rate"),
         (("lengths", "--rate", "-1"), "--rate"),
         (("mooncake",), "azure.csv:1: not JSON"),
@@ -124,6 +126,16 @@ def test_a_file_that_exists_is_kept(command_line, tmp_path, trace):
     assert code == 2
     assert "exists" in errors
     assert output.read_text() == "mine"
+
+
+def test_a_file_that_another_import_writes_is_left_to_it(command_line, tmp_path, trace):
+    partial = tmp_path / "out.jsonl.partial"
+    partial.write_text("half")
+    code, _, errors = command_line("import", "azure", trace, "-o", tmp_path / "out.jsonl")
+    assert code == 2
+    assert "out.jsonl.partial exists" in errors
+    assert partial.read_text() == "half"
+    assert not (tmp_path / "out.jsonl").exists()
 
 
 def test_an_absent_folder_is_named(command_line, tmp_path, trace):

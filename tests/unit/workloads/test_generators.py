@@ -1,7 +1,9 @@
 """Synthetic workloads: what they promise, counted again from the lines."""
 
 import json
+import math
 import sys
+from collections import Counter
 
 import pytest
 
@@ -70,6 +72,46 @@ def test_a_turn_begins_with_the_turns_before_it_and_waits_for_their_answer():
     assert mean(thinks) == pytest.approx(2.0, rel=0.4)
 
 
+@pytest.mark.parametrize("factor", [4.0, 20.0])
+def test_bursts_keep_the_mean_rate_and_gather_as_an_interrupted_poisson_process_does(factor):
+    """Variance over mean of counts in windows, against its formula (Fischer, Meier-Hellstern 1993, section 4)."""
+    rate, length_s, window_s = 20.0, 0.5, 2.0
+    requests = made("bursts", requests=60_000, rate=rate, burst_factor=factor, burst_length_s=length_s)
+    moments = [request.when.at_s for request in requests]
+    assert moments == sorted(moments)
+    assert len(moments) / moments[-1] == pytest.approx(rate, rel=0.1)
+    windows = int(moments[-1] // window_s)
+    counts = Counter(int(moment // window_s) for moment in moments)
+    average = mean(counts[window] for window in range(windows))
+    found = mean((counts[window] - average) ** 2 for window in range(windows)) / average
+    ends, begins = 1 / length_s, 1 / (length_s * (factor - 1))
+    decay = (ends + begins) * window_s
+    settled = 2 * rate * factor * ends / (ends + begins) ** 2
+    assert found == pytest.approx(1 + settled * (1 - (1 - math.exp(-decay)) / decay), rel=0.15)
+
+
+def test_a_share_of_the_prompts_is_long():
+    requests = made("long-context", requests=4000, long_share=0.2, long_tokens=10_000, input_tokens=50)
+    long = [request.prompt[0].length.tokens for request in requests if len(request.prompt) == 2]
+    assert len(long) / 4000 == pytest.approx(0.2, abs=0.02)
+    assert min(long) in range(5000, 5100)
+    assert max(long) in range(9900, 10_001)
+    assert mean(long) == pytest.approx(7500, rel=0.03)
+    assert mean(request.prompt[-1].length.tokens for request in requests) == pytest.approx(50, rel=0.06)
+    assert len({part.name for request in requests for part in request.prompt}) == 4000 + len(long)
+
+
+def test_sizes_of_media_spread_and_stay_within_what_is_stated():
+    requests = made("media-mix", requests=4000, items=300)
+    items = {part.media for request in requests for part in request.prompt if isinstance(part, MediaSegment)}
+    sides = sorted(side for item in items for side in (item.width, item.height) if item.kind == "image")
+    assert (sides[0] in range(128, 140), sides[-1] in range(960, 1025)) == (True, True)
+    assert sides[len(sides) // 2] == pytest.approx(math.sqrt(128 * 1024), rel=0.15), "even in the logarithm"
+    assert {item.frames for item in items if item.kind == "video"} <= set(range(2, 33))
+    assert all(1 <= item.seconds <= 30 for item in items if item.kind == "audio")
+    assert len({item.seconds for item in items if item.kind == "audio"}) > 100
+
+
 def test_media_come_in_the_kinds_asked_for_and_from_a_pool():
     requests = made("media-mix", requests=400, kinds=("image", "audio"), items=5)
     items = [part.media for request in requests for part in request.prompt if isinstance(part, MediaSegment)]
@@ -109,6 +151,11 @@ def test_the_command_writes_what_the_generator_makes(command_line, tmp_path, nam
         (("multi-turn", "--prefixes", 3), "--prefixes"),
         (("poisson", "--rate", 0), "--rate"),
         (("media-mix", "--kinds", "image,smell"), "smell"),
+        (("poisson", "--burst-factor", 3), "--burst-factor"),
+        (("bursts", "--burst-factor", 1), "--burst-factor"),
+        (("bursts", "--burst-length", 0), "--burst-length"),
+        (("long-context", "--long-share", "nan"), "--long-share"),
+        (("multi-turn", "--think", "inf"), "--think"),
     ],
 )
 def test_wrong_calls_write_nothing(command_line, tmp_path, arguments, what):

@@ -149,13 +149,16 @@ def test_lengths_skip_a_blank_column_of_arrivals_and_need_a_rate(tmp_path):
         (mooncake, [{**MOONCAKE[0], "prefix_block_ids": None}], 1, "prefix_block_ids"),
         (mooncake, [{**MOONCAKE[0], "prefix_block_ids": [0, 1, 2, 3]}], 1, "4 blocks"),
         (mooncake, [{**MOONCAKE[0], "output_tokens": True}], 1, "output_tokens"),
+        (mooncake, [{**MOONCAKE[0], "prefix_block_ids": [0, 1, 2**63]}], 1, "prefix_block_ids holds .*2\\^63"),
         (bailian, [{"chat_id": [1]}], 1, ""),
+        (lengths, ["input_tokens,output_tokens", "4,5", "4,-5"], 3, "output_tokens"),
+        (servegen, [{"request_id": 0, "input_length": 5, "output_length": "x"}], 1, "output_length"),
     ],
 )
 def test_a_malformed_line_is_named(tmp_path, module, lines, line, what):
     path = file(tmp_path, "trace", *lines)
     with pytest.raises(VstateError, match=rf"{path}:{line}: .*{what}"):
-        imported(module, path)
+        imported(module, path, **({"rate": 1.0} if module is lengths else {}))
 
 
 def test_files_that_cannot_be_read(tmp_path):
@@ -164,6 +167,11 @@ def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "plain.csv.gz").write_text("arrival_s,input_tokens,output_tokens\n")
     with pytest.raises(VstateError, match="cannot read"):
         imported(azure, tmp_path / "plain.csv.gz")
+    torn = file(tmp_path, "torn.csv.gz", *AZURE * 400)
+    for content in (torn.read_bytes()[:-30], torn.read_bytes()[:40] + b"\xff" * 60):
+        torn.write_bytes(content)
+        with pytest.raises(VstateError, match="cannot read"):
+            imported(azure, torn)
     with pytest.raises(VstateError, match="empty"):
         imported(azure, file(tmp_path, "empty.csv"))
     for module in (azure, mooncake):
@@ -217,3 +225,12 @@ def test_a_batch_of_servegen_arrives_at_once(tmp_path):
     content = {"request_id": 0, "type": "text", "input_length": 20, "hash_ids": [4, 5], "img_ids": []}
     with pytest.raises(VstateError, match="trace_a.jsonl:1: .*output_length"):
         imported(servegen, file(tmp_path, "trace_a.jsonl", content))
+
+
+@pytest.mark.parametrize("name", ["requests.csv", "requests.csv.gz"])
+def test_requests_that_servegen_made_arrive_at_its_times(tmp_path, name):
+    path = file(tmp_path, name, "request_id,timestamp,input_tokens,output_tokens", "0,0.5,10,20", "1,1.2,15,25")
+    requests = imported(servegen, path)
+    assert [request.id for request in requests] == ["servegen-0", "servegen-1"]
+    assert times(requests) == [0.5, 1.2]
+    assert sizes(requests) == [(10, 20), (15, 25)]
