@@ -9,6 +9,7 @@ import typer
 
 from vstate import __version__
 from vstate.cli.bench import bench_app
+from vstate.cli.candidate import candidate_app
 from vstate.cli.demo import demo
 from vstate.cli.doctor import doctor
 from vstate.cli.reconcile import reconcile
@@ -26,6 +27,7 @@ app = typer.Typer(
 app.add_typer(trace_app, name="trace")
 app.add_typer(workload_app, name="workload")
 app.add_typer(bench_app, name="bench")
+app.add_typer(candidate_app, name="candidate")
 app.command("demo")(demo)
 app.command("reconcile")(reconcile)
 app.command("doctor")(doctor)
