@@ -231,6 +231,7 @@ class Modelled(Manifest):
         seconds: What the virtual clock showed at the end; None before it.
         media: How media were processed.
         tokens: Where tokens and accepted drafts come from.
+        costs: What a step costs one rank (`vstate.tracer.engines.step_costs.StepCosts`).
     """
 
     device: str
@@ -238,6 +239,7 @@ class Modelled(Manifest):
     seconds: float | None = None
     media: str = ""
     tokens: str = ""
+    costs: dict[str, Any] = Field(default_factory=dict)
 
 
 class RunManifest(Manifest):

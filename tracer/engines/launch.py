@@ -102,7 +102,9 @@ def run_engine(request: RunRequest, told: Callable[[EngineMessage], None]) -> Ru
         raise VstateError(f"the engine ran but left no trace; {request.out / ENGINE_LOG} says why")
     update: dict[str, Any] = {"outcome": count_outcome(request.out), "skipped_requests": last.skipped}
     if manifest.modelled is not None:
-        update["modelled"] = manifest.modelled.model_copy(update={"seconds": last.modelled_seconds})
+        update["modelled"] = manifest.modelled.model_copy(
+            update={"seconds": last.modelled_seconds, "costs": last.costs.model_dump() if last.costs else {}}
+        )
     manifest = manifest.model_copy(update=update)
     write_manifest(request.out / RUN_FILE, manifest)
     return manifest

@@ -39,6 +39,7 @@ def run(job: EngineJob, tell: Tell) -> None:
     text = PromptSource(job.seed, vocabulary, job.placeholders, block_tokens)
     prompts = CorePrompts(text, job.placeholders, job.seed, config)
     driven = drive_job(job, CorePort(core, prompts, config.model_config.max_model_len), block_tokens, tell)
+    costs = core.model_executor.driver_worker.worker.costs
     core.shutdown()
     tell(
         EngineMessage(
@@ -47,6 +48,7 @@ def run(job: EngineJob, tell: Tell) -> None:
             skipped=driven.skipped,
             block_tokens=block_tokens,
             modelled_seconds=CLOCK.seconds,
+            costs=costs,
         )
     )
 

@@ -60,7 +60,7 @@ class SchedulerWorker(StandInWorker):
         self._drafts: DraftTokenIds | None = None
         speculative = self.vllm_config.speculative_config
         self._draft_tokens = speculative.num_speculative_tokens if speculative is not None else 0
-        self._costs: StepCosts | None = None
+        self.costs: StepCosts | None = None
 
     def load_model(self, *, load_dummy_weights: bool = False) -> None:
         """Build the model, and a draft that is a model, on the meta device, whatever kernels this platform lacks."""
@@ -90,7 +90,7 @@ class SchedulerWorker(StandInWorker):
 
     def compile_or_warm_up_model(self) -> Any:
         """Take the costs of a step."""
-        self._costs = step_costs(self.vllm_config, self.model, self.draft, self.get_kv_cache_spec())
+        self.costs = step_costs(self.vllm_config, self.model, self.draft, self.get_kv_cache_spec())
         return super().compile_or_warm_up_model()
 
     def take_draft_token_ids(self) -> DraftTokenIds | None:
@@ -148,12 +148,12 @@ class SchedulerWorker(StandInWorker):
         return sampled
 
     def _pass_time(self, step: Any, computed: list[int], counts: list[int]) -> None:
-        if self._costs is None:
+        if self.costs is None:
             return
         embeds = sum(
             self._requests[request_id].embeds[item]
             for request_id, items in step.scheduled_encoder_inputs.items()
             for item in items
         )
-        flops, read = self._costs.of_step(np.array(computed), np.array(counts), embeds)
+        flops, read = self.costs.of_step(np.array(computed), np.array(counts), embeds)
         CLOCK.advance(self._settings.step_time.seconds(flops, read))

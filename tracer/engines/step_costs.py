@@ -8,16 +8,22 @@ to reach E x (1 - (1 - k/E)^T) if they choose evenly.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict
 
 Ints = npt.NDArray[np.int64]
 
 
-class AttentionCost(NamedTuple):
+class Cost(BaseModel):
+    """A cost: part of a run's manifest, so that anyone can see what its time was made of."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class AttentionCost(Cost):
     """Layers with one window.
 
     Attributes:
@@ -31,7 +37,7 @@ class AttentionCost(NamedTuple):
     context_flops: float
 
 
-class ExpertCost(NamedTuple):
+class ExpertCost(Cost):
     """Layers with one number of experts.
 
     Attributes:
@@ -51,8 +57,7 @@ class ExpertCost(NamedTuple):
         return float(1 - (1 - min(1.0, self.chosen / self.experts)) ** tokens)
 
 
-@dataclass(frozen=True)
-class StepCosts:
+class StepCosts(Cost):
     """The costs of a model on one rank.
 
     Attributes:
@@ -169,7 +174,7 @@ def _expert_costs(vllm_config: Any, parameters: Any) -> tuple[ExpertCost, ...]:
         by_count.setdefault(int(parameter.shape[0]), []).append(parameter)
     chosen = _chosen_experts(vllm_config.model_config.hf_text_config)
     return tuple(
-        ExpertCost(count, min(count, chosen), _weights(found), _bytes(found))
+        ExpertCost(experts=count, chosen=min(count, chosen), weights=_weights(found), weight_bytes=_bytes(found))
         for count, found in sorted(by_count.items())
     )
 
@@ -196,7 +201,10 @@ def _attention_costs(vllm_config: Any, specs: dict[str, Any]) -> tuple[Attention
         total = found.setdefault(window, [0.0, 0.0])
         total[0] += getattr(spec, "unpadded_page_size_bytes", spec.page_size_bytes) / spec.block_size
         total[1] += 4.0 * heads * size
-    return tuple(AttentionCost(window, *found[window]) for window in sorted(found))
+    return tuple(
+        AttentionCost(window_tokens=window, context_bytes=found[window][0], context_flops=found[window][1])
+        for window in sorted(found)
+    )
 
 
 def _state_bytes(specs: dict[str, Any]) -> int:

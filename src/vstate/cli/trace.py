@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from vstate.cli.switch import off, on
-from vstate.schemas.errors import VstateError
+from vstate.schemas.errors import VstateError, require_vllm
 from vstate.tracer.engines.job import EngineMessage
 
 trace_app = typer.Typer(help="Trace an engine, and look at traces.", no_args_is_help=True)
@@ -200,3 +200,28 @@ def show(
         typer.echo(json.dumps(description, indent=2, sort_keys=True))
     else:
         print_run(description, Console())
+
+
+@trace_app.command("fit")
+def fit(
+    runs: Annotated[list[Path], typer.Argument(help="Runs of the engine full.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="File to write; must not exist.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the model as JSON.")] = False,
+) -> None:
+    """Fit the scheduler engine's step-time model to runs with a real forward."""
+    if out.exists():
+        raise VstateError(f"{out} exists already; give another -o or remove it")
+    require_vllm()
+    from vstate.tracer.engines.step_fit import fit_runs
+
+    found = fit_runs(runs)
+    out.write_text(found.model.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    if as_json:
+        typer.echo(json.dumps(found.model.model_dump() | {"steps": found.steps, "median_error": found.median_error}))
+        return
+    model = found.model
+    typer.echo(
+        f"{out}: {model.fixed_seconds * 1000:.3f} ms a step, {model.seconds_per_flop:.3g} s a FLOP, "
+        f"{model.seconds_per_byte:.3g} s a byte; from {found.steps} steps, of which the model misses half by more than "
+        f"{found.median_error:.0%}"
+    )

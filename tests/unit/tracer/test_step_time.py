@@ -12,8 +12,11 @@ from vstate.tracer.engines.step_time import DEVICES, StepTime, fit, of_device
 COSTS = StepCosts(
     weights=1000,
     weight_bytes=2000,
-    experts=(ExpertCost(8, 2, 8 * 50, 8 * 100),),
-    attention=(AttentionCost(0, 12.0, 32.0), AttentionCost(4, 5.0, 16.0)),
+    experts=(ExpertCost(experts=8, chosen=2, weights=8 * 50, weight_bytes=8 * 100),),
+    attention=(
+        AttentionCost(window_tokens=0, context_bytes=12.0, context_flops=32.0),
+        AttentionCost(window_tokens=4, context_bytes=5.0, context_flops=16.0),
+    ),
     state_bytes=70,
     encoder_weights=300,
     encoder_bytes=600,
@@ -47,14 +50,17 @@ def test_costs_equal_a_loop_over_every_token(computed, scheduled, embeds):
 
 
 def test_a_window_bounds_what_a_decode_reads():
-    one = StepCosts(0, 0, (), (AttentionCost(128, 10.0, 1.0),), 0, 0, 0)
+    attention = AttentionCost(window_tokens=128, context_bytes=10.0, context_flops=1.0)
+    one = COSTS.model_copy(
+        update={"weights": 0, "weight_bytes": 0, "experts": (), "attention": (attention,), "state_bytes": 0}
+    )
     near = one.of_step(np.array([1000]), np.array([1]), 0)
     far = one.of_step(np.array([100_000]), np.array([1]), 0)
     assert near == far == (128.0, 1290.0)
 
 
 def test_experts_reached_never_pass_all_and_never_shrink():
-    expert = ExpertCost(256, 8, 1, 1)
+    expert = ExpertCost(experts=256, chosen=8, weights=1, weight_bytes=1)
     reached = [expert.reached(tokens) for tokens in (1, 2, 16, 256, 100_000)]
     assert reached[0] == pytest.approx(8 / 256)
     assert reached == sorted(reached)
