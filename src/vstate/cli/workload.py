@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from vstate.tracer.workloads.importers.rows import Tally
     from vstate.tracer.workloads.summary import Distribution, WorkloadSummary
 
-workload_app = typer.Typer(help="Workload files: import published traces, show what one holds.", no_args_is_help=True)
+KINDS = "bursts, long-context, media-mix, multi-turn, poisson, shared-prefixes."
+MOST = 1e9
+"""Largest rate, factor or mean time that a call can name."""
+
+workload_app = typer.Typer(help="Workload files: import, generate, show.", no_args_is_help=True)
 
 
 @workload_app.command("import")
@@ -44,50 +48,58 @@ def import_trace(
     importer = FORMATS[format_name]
     if loop and limit is None:
         raise VstateError("--loop repeats the file until there are --limit requests; give --limit")
-    _check_above_zero("--speed", speed)
-    if rate is not None:
-        _check_above_zero("--rate", rate)
-    special: dict[str, Any] = {"users": users, "max_think_s": max_think, "rate": rate, "seed": seed}
-    chosen = {name: value for name, value in special.items() if value is not None}
-    for name in chosen.keys() - importer.OPTIONS:
-        raise VstateError(f"--{_option(name)} does not go with the format {format_name}; leave it out")
+    special = {"users": users, "max_think_s": max_think, "rate": rate, "seed": seed}
+    common: dict[str, Any] = {"limit": limit, "speed": speed}
+    options = ImportOptions(loop=loop, **common, **_chosen(special, importer.OPTIONS, f"the format {format_name}"))
+    _check_scale("--speed", speed)
+    _check_scale("--rate", rate)
 
     tally = Tally()
-    options = ImportOptions(limit=limit, loop=loop, speed=speed, **chosen)
-    used = {"limit": limit, "speed": speed} | {name: getattr(options, name) for name in sorted(importer.OPTIONS)}
-    words = [word for name, value in used.items() if value is not None for word in (f"--{_option(name)}", str(value))]
-    command = shlex.join(
-        ["vstate", "workload", "import", format_name, trace.name, *(["--loop"] if loop else []), *words]
-    )
+    used = {name: getattr(options, name) for name in [*common, *sorted(importer.OPTIONS)]}
+    command = _command(["import", format_name, trace.name, *(["--loop"] if loop else [])], used)
     written = write_workload(output, [f"made by: {command}", *importer.HEADER], importer.read(trace, options, tally))
     typer.echo(f"wrote {written} requests to {output}{_changes(tally)}", err=True)
 
 
 @workload_app.command("generate")
 def generate(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="media-mix, multi-turn, poisson or shared-prefixes.")],
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="One of: " + KINDS)],
     output: Annotated[Path, typer.Option("-o", "--output", help="Workload to write (JSONL); .gz compresses it.")],
     requests: Annotated[int, typer.Option(min=1, help="Requests in all.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all draws.")] = 0,
-    rate: Annotated[float, typer.Option(help="Requests (multi-turn: conversations) that arrive per second.")] = 1.0,
+    rate: Annotated[float, typer.Option(help="Mean arrivals per second; of conversations in multi-turn.")] = 1.0,
     input_tokens: Annotated[int, typer.Option(min=1, help="Mean tokens of a request's own text.")] = 512,
     output_tokens: Annotated[int, typer.Option(min=1, help="Mean tokens of an answer.")] = 128,
+    burst_factor: Annotated[float | None, typer.Option(help="bursts: times --rate that one has, above 1 [10].")] = None,
+    burst_length: Annotated[float | None, typer.Option(help="bursts: mean length of one in s [10].")] = None,
+    long_share: Annotated[
+        float | None, typer.Option(min=0, max=1, help="long-context: share with a document [0.1].")
+    ] = None,
+    long_tokens: Annotated[int | None, typer.Option(min=1, help="long-context: longest document [65536].")] = None,
     prefixes: Annotated[int | None, typer.Option(min=1, help="shared-prefixes: how many there are [10].")] = None,
     prefix_tokens: Annotated[int | None, typer.Option(min=1, help="shared-prefixes: tokens of each [1024].")] = None,
     turns: Annotated[int | None, typer.Option(min=1, help="multi-turn: requests of a conversation [5].")] = None,
-    think: Annotated[float | None, typer.Option(min=0, help="multi-turn: mean think time in s [10].")] = None,
+    think: Annotated[float | None, typer.Option(min=0, max=MOST, help="multi-turn: mean think time in s [10].")] = None,
     kinds: Annotated[str | None, typer.Option(help="media-mix: kinds of media [image,audio,video].")] = None,
     items: Annotated[int | None, typer.Option(min=1, help="media-mix: different items of a kind [20].")] = None,
 ) -> None:
     """Make a synthetic workload of stated arrivals, lengths and sharing."""
-    from vstate.tracer.workloads.generators import GENERATORS, GeneratorOptions
+    from vstate.tracer.workloads.generators import GENERATORS
+    from vstate.tracer.workloads.generators.draws import GeneratorOptions
     from vstate.tracer.workloads.writing import write_workload
 
     if kind not in GENERATORS:
         raise VstateError(f"no kind of workload {kind!r}; choose one of {', '.join(sorted(GENERATORS))}")
     generator = GENERATORS[kind]
-    _check_above_zero("--rate", rate)
+    _check_scale("--rate", rate)
+    _check_scale("--burst-length", burst_length)
+    if burst_factor is not None and not 1 < burst_factor <= MOST:
+        raise VstateError(f"--burst-factor is {burst_factor}; give a number above 1")
     special = {
+        "burst_factor": burst_factor,
+        "burst_length_s": burst_length,
+        "long_share": long_share,
+        "long_tokens": long_tokens,
         "prefixes": prefixes,
         "prefix_tokens": prefix_tokens,
         "turns": turns,
@@ -102,9 +114,9 @@ def generate(
         "input_tokens": input_tokens,
         "output_tokens": output_tokens,
     }
-    options = GeneratorOptions(**common, **_chosen(special, generator.options, kind))
-    used = {name: getattr(options, name) for name in [*common, *sorted(generator.options)]}
-    header = [f"made by: {_command(['generate', kind], used)}", *generator.header]
+    options = GeneratorOptions(**common, **_chosen(special, generator.OPTIONS, kind))
+    used = {name: getattr(options, name) for name in [*common, *sorted(generator.OPTIONS)]}
+    header = [f"made by: {_command(['generate', kind], used)}", *generator.HEADER]
     written = write_workload(output, header, generator.make(options))
     typer.echo(f"wrote {written} requests to {output}", err=True)
 
@@ -157,9 +169,10 @@ def _option(name: str) -> str:
     return name.removesuffix("_s").replace("_", "-")
 
 
-def _check_above_zero(option: str, value: float) -> None:
-    if not 0 < value < float("inf"):
-        raise VstateError(f"{option} is {value}; give a number above 0")
+def _check_scale(option: str, value: float | None) -> None:
+    """Check a number that others are multiplied with or divided by, so that no moment is out of range."""
+    if value is not None and not 1 / MOST <= value <= MOST:
+        raise VstateError(f"{option} is {value}; give a number above 0, from {1 / MOST:g} to {MOST:g}")
 
 
 def _changes(tally: Tally) -> str:
