@@ -17,7 +17,7 @@ def write_workload(path: Path, header: Iterable[str], lines: Iterable[WorkloadRe
     The file takes its name when it is whole; a fault in the middle leaves none. Equal content makes equal bytes.
 
     Raises:
-        VstateError: The file exists or cannot be written.
+        VstateError: The file exists, is being written by another call, or cannot be written.
     """
     if path.exists():
         raise VstateError(f"{path} exists; name another file or remove it")
@@ -25,7 +25,13 @@ def write_workload(path: Path, header: Iterable[str], lines: Iterable[WorkloadRe
         raise VstateError(f"cannot write {path}: there is no folder {path.parent}")
     partial = path.with_name(path.name + ".partial")
     try:
-        with partial.open("wb") as file:
+        file = partial.open("xb")
+    except FileExistsError as error:
+        raise VstateError(f"{partial} exists; if no other call writes it any more, remove it") from error
+    except OSError as error:
+        raise VstateError(f"cannot write {path}: {error}") from error
+    try:
+        with file:
             if path.suffix == ".gz":
                 with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
                     count = _write(packed, header, lines)

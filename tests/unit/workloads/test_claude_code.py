@@ -1,6 +1,7 @@
 """Sessions become a closed loop: each request waits for the one before it of the same user."""
 
 import json
+import math
 
 import pytest
 
@@ -54,6 +55,7 @@ def test_sessions_are_dealt_to_users_who_run_them_one_after_the_other(tmp_path):
 
 def test_think_times_are_capped_and_then_divided_by_the_speed(tmp_path):
     path = normalized(tmp_path, row("a"), row("a", think=90.0))
+    assert imported(path, max_think_s=math.inf)[1].when.delay_s == 90.0
     assert imported(path, max_think_s=20.0)[1].when.delay_s == 20.0
     assert imported(path, speed=4.0)[1].when.delay_s == 15.0
 

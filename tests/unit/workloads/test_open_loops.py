@@ -167,7 +167,7 @@ def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "plain.csv.gz").write_text("arrival_s,input_tokens,output_tokens\n")
     with pytest.raises(VstateError, match="cannot read"):
         imported(azure, tmp_path / "plain.csv.gz")
-    torn = file(tmp_path, "torn.csv.gz", *AZURE * 400)
+    torn = file(tmp_path, "torn.csv.gz", AZURE[0], *AZURE[1:] * 400)
     for content in (torn.read_bytes()[:-30], torn.read_bytes()[:40] + b"\xff" * 60):
         torn.write_bytes(content)
         with pytest.raises(VstateError, match="cannot read"):

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from vstate.schemas.workload import iter_workload, scan_workload
 from vstate.tracer.workloads.importers import FORMATS
 from vstate.tracer.workloads.importers.rows import ImportOptions, Tally
 from vstate.tracer.workloads.summary import summarize
@@ -53,7 +54,10 @@ def test_mooncake_conversations(tmp_path):
     assert found.requests == 12_031
     assert found.reusable_share == pytest.approx(0.374, abs=0.0005)
     assert found.dispersion == pytest.approx(2.1, abs=0.05)
-    assert (found.input_tokens.p50, found.output_tokens.p50, found.closed_loop_share) == (6909, 350, 0)
+    tokens = found.input_tokens
+    assert [tokens.p50, tokens.p95, tokens.p99, tokens.max] == pytest.approx([6909, 39_550, 85_400, 126_195], rel=1e-4)
+    assert (found.output_tokens.p50, found.closed_loop_share) == (350, 0)
+    assert scan_workload(tmp_path / "workload.jsonl").in_order_of_time
 
 
 def test_claude_code_sessions(tmp_path):
@@ -62,6 +66,7 @@ def test_claude_code_sessions(tmp_path):
     assert tally.without_output == 7
     assert found.reusable_share == pytest.approx(0.957, abs=0.0005)
     assert found.closed_loop_share == (9_681 - 16) / 9_681
+    assert len({line.id.rpartition("/")[0] for line in iter_workload(tmp_path / "workload.jsonl")}) == 250
 
 
 def test_lengths_of_papers(tmp_path):

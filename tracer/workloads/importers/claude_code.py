@@ -104,15 +104,19 @@ def _session(path: Path, number: int) -> Iterator[TraceRow]:
     name, block_tokens = described.text("id"), described.count("block_size")
     if not block_tokens:
         raise described.fault("block_size is 0")
-    first_block = 0 if session.get("hash_id_scope") == "global" else number * BLOCK_IDS_PER_SESSION
+    shared = session.get("hash_id_scope") == "global"
+    first_block = 0 if shared else number * BLOCK_IDS_PER_SESSION
     for turn, values in enumerate(_flat(session["requests"]), 1):
         fields = Fields(f"{path}: request {turn}", values if isinstance(values, dict) else {})
+        tokens, ranges = fields.count("in"), fields.block_ids("hash_ids")
+        if not shared and any(sum(run) > BLOCK_IDS_PER_SESSION for run in ranges):
+            raise fields.fault("hash_ids holds an id of 2^28 or above, too large for one session of many")
         row = TraceRow(
             name=f"{name}/{turn}",
             at_s=0.0,
-            input_tokens=fields.count("in"),
+            input_tokens=tokens,
             output_tokens=fields.count("out"),
-            ranges=tuple((first + first_block, count) for first, count in fields.block_ids("hash_ids")),
+            ranges=tuple((first + first_block, count) for first, count in ranges),
             block_tokens=block_tokens,
             session=name,
             think_s=fields.number("think_time") if "think_time" in fields else 0.0,

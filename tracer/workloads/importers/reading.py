@@ -6,11 +6,15 @@ import csv
 import gzip
 import json
 import math
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from vstate.schemas.errors import VstateError
+
+BLOCK_IDS = 2**63
+"""The ids that a workload can hold are below it."""
 
 
 class Fields:
@@ -80,23 +84,28 @@ class Fields:
         """Return a list of block ids as runs of consecutive ones, (first, count).
 
         Raises:
-            VstateError: It is no list of whole numbers that are not negative.
+            VstateError: It is no list of whole numbers that are not negative, or one is too large for a workload.
         """
         ids = self._values.get(name)
         if not isinstance(ids, list) or not all(type(block) is int and block >= 0 for block in ids):
             raise self.fault(f"{name} is not a list of block ids")
-        return runs(ids)
+        return self._small(name, runs(ids))
 
     def block_ranges(self, name: str) -> tuple[tuple[int, int], ...]:
         """Return a list of runs of block ids, [[first, count], ...].
 
         Raises:
-            VstateError: It is none.
+            VstateError: It is none, or one is too large for a workload.
         """
         ranges = self._values.get(name)
         if not isinstance(ranges, list) or not all(_is_range(entry) for entry in ranges):
             raise self.fault(f"{name} is not a list of [first block id, count]")
-        return tuple((first, count) for first, count in ranges)
+        return self._small(name, tuple((first, count) for first, count in ranges))
+
+    def _small(self, name: str, ranges: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+        if any(sum(run) > BLOCK_IDS for run in ranges):
+            raise self.fault(f"{name} holds a block id of 2^63 or above; number the blocks of the file anew")
+        return ranges
 
 
 def _is_range(entry: object) -> bool:
@@ -125,7 +134,7 @@ def text_lines(path: Path) -> Iterator[str]:
     try:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig", newline="") as file:
             yield from file
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise VstateError(f"cannot read trace {path}: {error}") from error
 
 
