@@ -71,7 +71,7 @@ def generate(
     input_tokens: Annotated[int, typer.Option(min=1, help="Mean tokens of a request's own text.")] = 512,
     output_tokens: Annotated[int, typer.Option(min=1, help="Mean tokens of an answer.")] = 128,
     burst_factor: Annotated[float | None, typer.Option(help="bursts: times --rate that one has, above 1 [10].")] = None,
-    burst_length: Annotated[float | None, typer.Option(help="bursts: mean length of one in s [10].")] = None,
+    burst_length: Annotated[float | None, typer.Option(help="bursts: mean length of one in s [1].")] = None,
     long_share: Annotated[
         float | None, typer.Option(min=0, max=1, help="long-context: share with a document [0.1].")
     ] = None,

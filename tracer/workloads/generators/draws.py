@@ -40,7 +40,7 @@ class GeneratorOptions:
     input_tokens: int = 512
     output_tokens: int = 128
     burst_factor: float = 10.0
-    burst_length_s: float = 10.0
+    burst_length_s: float = 1.0
     long_share: float = 0.1
     long_tokens: int = 65536
     prefixes: int = 10
