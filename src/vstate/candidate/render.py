@@ -40,7 +40,7 @@ def render(found: Verification, width: int) -> Iterator[RenderableType]:
             yield Text(name, style="bold")
             yield Padding(text, (0, 0, 0, 2))
         return
-    table = Table(title=Text(found.model), title_justify="left")
+    table = Table(title=Text(found.model), title_justify="left", expand=True)
     for name, ratio in zip(columns, (4, 4, 2, 2), strict=True):
         table.add_column(name, ratio=ratio, overflow="fold")
     table.add_row(*columns.values())
@@ -135,7 +135,7 @@ def backend_lines(backend: BackendEvidence) -> list[str]:
         f"pool: {_size(pool.total_bytes)}, {pool.blocks:,} blocks of {_size(pool.block_bytes)}" for pool in build.pools
     ]
     if build.weight_bytes is not None:
-        lines.append(f"weights of a rank: {_size(build.weight_bytes)}")
+        lines.append(f"weights of a rank (built without memory): {_size(build.weight_bytes)}")
     if build.parameters:
         lines.append(f"parameters (published): {build.parameters:,}")
     if build.draft_layers:
