@@ -19,8 +19,17 @@ class Arrivals:
     go when it is due.
     """
 
-    def __init__(self, lines: Iterable[Line], *, in_order_of_time: bool) -> None:
-        """Wait for ``lines``; ``in_order_of_time`` says that each has an ``at_s`` that is no earlier than the last."""
+    def __init__(
+        self, lines: Iterable[Line], *, in_order_of_time: bool = False, referenced: Iterable[str] = ()
+    ) -> None:
+        """Wait for lines.
+
+        Args:
+            lines: The workload.
+            in_order_of_time: Each has an ``at_s`` that is no earlier than the last one's; they are read as they go.
+            referenced: Requests that lines refer to, where they are read as they go: what happens to one of them must
+                be known when the line comes.
+        """
         self._stream = enumerate(lines)
         self._in_order = in_order_of_time
         self._by_step: list[tuple[int, int, Line]] = []
@@ -28,7 +37,7 @@ class Arrivals:
         self._after: dict[Event, list[tuple[int, Line]]] = {}
         self._due: list[tuple[int, Line]] = []
         self._happened: set[Event] = set()
-        self._referenced: set[str] = set()
+        self._referenced: set[str] = set(referenced)
         if in_order_of_time:
             self._read_one()
         else:

@@ -84,6 +84,7 @@ def drive(
     lines: Iterable[Line],
     *,
     in_order_of_time: bool = False,
+    referenced: Iterable[str] = (),
     skip_too_long: bool = False,
     told: Callable[[int], None],
 ) -> Driven:
@@ -93,6 +94,7 @@ def drive(
         engine: What to drive.
         lines: The workload.
         in_order_of_time: Every line waits for a moment, none earlier than the one before; it is then read as it goes.
+        referenced: Requests that lines refer to, for a workload that is read as it goes.
         skip_too_long: Leave out, and count, requests that do not fit.
         told: Called after each step with the requests that have ended.
 
@@ -100,7 +102,8 @@ def drive(
         VstateError: A request cannot fit or holds media that the model does not take, or the
             engine makes no progress.
     """
-    drive = _Drive(engine, Arrivals(lines, in_order_of_time=in_order_of_time), skip_too_long)
+    arrivals = Arrivals(lines, in_order_of_time=in_order_of_time, referenced=referenced)
+    drive = _Drive(engine, arrivals, skip_too_long)
     steps = quiet = 0
     while drive.goes_on():
         progress = drive.turn(steps)

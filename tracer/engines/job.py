@@ -19,6 +19,7 @@ class EngineJob(BaseModel):
         workload: File of the workload, JSONL.
         requests: Requests in it.
         in_order_of_time: Whether each of its lines waits for a moment, none earlier than the one before.
+        referenced: Requests that other lines refer to.
         skip_too_long: Whether requests that do not fit are left out.
         seed: Seed of prompts and weights.
         placeholders: Token ids that stand for one media item of a kind.
@@ -30,6 +31,7 @@ class EngineJob(BaseModel):
     workload: str
     requests: int
     in_order_of_time: bool = False
+    referenced: tuple[str, ...] = ()
     skip_too_long: bool = False
     seed: int
     placeholders: dict[MediaKind, tuple[int, ...]] = {}

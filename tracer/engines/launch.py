@@ -81,6 +81,7 @@ def run_engine(request: RunRequest, told: Callable[[EngineMessage], None]) -> Ru
             workload=str(workload.resolve()),
             requests=scanned.requests,
             in_order_of_time=scanned.in_order_of_time,
+            referenced=tuple(sorted(scanned.referenced)),
             skip_too_long=request.skip_too_long,
             seed=request.seed,
             placeholders=model.media.placeholders if model.media else {},

@@ -70,6 +70,7 @@ def drive_job(job: EngineJob, engine: EnginePort, block_tokens: int, tell: Tell)
         engine,
         iter_workload(path),
         in_order_of_time=job.in_order_of_time,
+        referenced=job.referenced,
         skip_too_long=job.skip_too_long,
         told=told,
     )

@@ -115,6 +115,12 @@ def test_a_workload_in_order_of_time_is_read_as_it_goes():
     assert len(read) == 4
 
 
+def test_an_abort_that_is_read_later_knows_that_its_request_has_ended():
+    lines = [line("a", {"at_s": 0.0}), line("b", {"at_s": 1.0}), abort("a", {"at_s": 50.0}), abort("b", {"at_s": 60.0})]
+    log, _ = run(lines, in_order_of_time=True, referenced=["a", "b"], lengths={"a": 2, "b": 100})
+    assert [(what, name) for _, _, what, name in log] == [("add", "a"), ("add", "b"), ("abort", "b")]
+
+
 def test_who_waits_for_a_request_that_is_left_out_does_not_wait_for_ever():
     lines = [line("far-too-long", {"at_step": 0}), line("b", {"after": "far-too-long"})]
     log, driven = run(lines, longest=4, skip_too_long=True)
