@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 PYTEST := $(PY) -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format unit engine packaging versions matrix docs clean
+.PHONY: help setup demo test lint format unit engine packaging shapes versions matrix docs clean
 
 # The engine tests take both cores, and a failed lint should stop the rest.
 .NOTPARALLEL:
@@ -37,6 +37,9 @@ unit: setup  ## Tests that need no engine, in parallel
 engine: setup  ## Tests that run the real vLLM, two files at a time
 	@mkdir -p build
 	$(PYTEST) -n 2 --dist loadfile tests/engine --matrix-record build/matrix.json
+
+shapes: setup  ## The true-size models against formulas of their own, on the meta device (four minutes)
+	$(PYTEST) -n 2 --dist loadfile tests/full
 
 packaging: setup  ## What is shipped, and which layer imports which
 	$(PYTEST) tests/packaging
