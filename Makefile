@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 PYTEST := $(PY) -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format unit engine packaging shapes versions matrix docs clean
+.PHONY: help setup demo test lint format unit long engine packaging shapes versions matrix docs clean
 
 # The engine tests take both cores, and a failed lint should stop the rest.
 .NOTPARALLEL:
@@ -20,7 +20,7 @@ setup:  ## Make .venv with vLLM for the CPU and vstate in it; done at once when 
 demo: setup  ## Trace a tiny hybrid model on this machine and reconcile the run
 	@tools/demo.sh $(VENV)
 
-test: lint unit engine packaging  ## Lint, then all tests
+test: lint unit long engine packaging  ## Lint, then all tests
 
 lint: setup  ## ruff (rules and format) and mypy
 	$(PY) -m ruff check .
@@ -31,8 +31,11 @@ format: setup  ## Mend what ruff can, then format
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-unit: setup  ## Tests that need no engine, in parallel
-	$(PYTEST) -n 2 tests/unit tests/versions -m "not engine"
+unit: setup  ## Tests that take a moment and need no engine
+	$(PYTEST) -n 2 tests/unit -m "not long"
+
+long: setup  ## Tests that need no engine and take longer: cut streams, faults of the disk, memory, vLLM's modules
+	$(PYTEST) -n 2 tests/unit tests/versions -m "long and not engine"
 
 engine: setup  ## Tests that run the real vLLM, two files at a time
 	@mkdir -p build

@@ -17,9 +17,12 @@ from vstate.schemas.summary import Summary
 from vstate.schemas.tables import TABLES
 from vstate.schemas.vocabulary import SCHEMA_VERSION, StateClass
 
+pytestmark = pytest.mark.long
+
 REBUILD = "the sample is of another schema: make it again with python tools/sample_run.py"
 ENGINE_FORBIDDEN = """
 import sys, importlib.abc
+
 class Absent(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
         if name.partition(".")[0] in ("vllm", "torch"):

@@ -74,6 +74,7 @@ def test_a_model_that_was_not_seen_when_it_was_built_has_no_parts():
     assert weight_parts(Model()) == []
 
 
+@pytest.mark.long
 def test_on_the_meta_device_bytes_are_planned_and_none_are_real():
     with torch.device("meta"):
         model = built(Model())

@@ -15,6 +15,8 @@ from vstate.reconcile.job import reconcile_run
 from vstate.schemas.summary import Summary
 from vstate.schemas.tables.snapshot import SnapshotKind
 
+pytestmark = pytest.mark.long
+
 Summarise = Callable[..., Summary]
 
 

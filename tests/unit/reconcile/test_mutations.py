@@ -6,6 +6,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from support.oracle import replay_by_hand
 from support.scenarios import Scenario, run_scenario
 from support.traces import Row, renumber_streams, renumbered, write_process
@@ -16,6 +18,8 @@ from vstate.reconcile.rules import read_rules
 from vstate.reconcile.streams import find_run
 from vstate.schemas.summary import Summary
 from vstate.schemas.tables.block import REFERENCE_DELTA, BlockKind
+
+pytestmark = pytest.mark.long
 
 EFFECTIVE_KINDS = [kind for kind in BlockKind if kind is not BlockKind.MOVE]
 PER_KIND = 3

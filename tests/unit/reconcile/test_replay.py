@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +17,8 @@ from vstate.reconcile.cache import update_cache
 from vstate.reconcile.replay import replayed
 from vstate.reconcile.rules import apply_rule, read_rules
 from vstate.reconcile.streams import find_run
+
+pytestmark = pytest.mark.long
 
 SCENARIOS = st.builds(
     Scenario,

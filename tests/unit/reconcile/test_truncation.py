@@ -21,6 +21,8 @@ from vstate.reconcile.streams import find_run
 from vstate.schemas.manifests import EVENTS_FOLDER, PROCESS_FILE, ProcessManifest, read_manifest, write_manifest
 from vstate.schemas.tables.request import RequestKind
 
+pytestmark = pytest.mark.long
+
 
 def test_a_hole_before_a_closing_snapshot_in_the_same_segment(tmp_path: Path) -> None:
     """The tracer ends each trace with a snapshot; what is missing before it is a gap all the same."""

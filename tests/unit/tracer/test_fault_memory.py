@@ -13,6 +13,8 @@ from vstate.schemas.tables.request import RequestKind
 from vstate.tracer import recorder as recorder_module
 from vstate.tracer import writer as writer_module
 
+pytestmark = pytest.mark.long
+
 REQUESTS = int(os.environ.get("VSTATE_TEST_REQUESTS", "12000"))
 """How many are served; 1000000 takes some minutes."""
 GROWTH_BYTES = 200_000

@@ -19,6 +19,8 @@ from vstate.schemas.tables.block import BlockKind
 from vstate.tracer import recorder as recorder_module
 from vstate.tracer import writer as writer_module
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):

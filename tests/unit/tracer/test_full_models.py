@@ -13,6 +13,8 @@ from vstate.tracer.engines.step_time import DEVICES
 from vstate.tracer.models.evidence import FieldEvidence, ModelEvidence, leaves
 from vstate.tracer.models.full_models import FULL_MODELS, build_full, full_arguments, full_model
 
+pytestmark = pytest.mark.long
+
 MODELS = list(FULL_MODELS.values())
 each_model = pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 with_media = pytest.mark.parametrize("model", [model for model in MODELS if model.media], ids=lambda model: model.name)

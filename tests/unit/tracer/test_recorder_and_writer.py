@@ -15,6 +15,8 @@ from vstate.tracer import recorder as recorder_module
 from vstate.tracer import writer as writer_module
 from vstate.tracer.outcome import stream_batches
 
+pytestmark = pytest.mark.long
+
 RAW = bytes(32) + (5).to_bytes(4, "big")
 
 

@@ -72,6 +72,7 @@ def test_a_turn_begins_with_the_turns_before_it_and_waits_for_their_answer():
     assert mean(thinks) == pytest.approx(2.0, rel=0.4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("factor", [4.0, 20.0])
 def test_bursts_keep_the_mean_rate_and_gather_as_an_interrupted_poisson_process_does(factor):
     """Variance over mean of counts in windows, against its formula (Fischer, Meier-Hellstern 1993, section 4)."""

@@ -108,6 +108,7 @@ def test_bailian(tmp_path):
     assert requests[0].prompt[0].block_tokens == 16
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("columns", ["input_tokens,output_tokens", ",num_prefill_tokens,num_decode_tokens"])
 def test_lengths_arrive_as_a_poisson_process_of_the_rate(tmp_path, columns):
     row = "7,9" if columns.startswith("input") else "0,7,9"
