@@ -41,8 +41,10 @@ PLACE = re.compile(r"(?<![\w.])/[\w./-]+")
 """A path of the machine, which is of no use on the page."""
 ENGINE_LIMITS = (
     "causal_conv1d_weight_pack: support only width of 4",
-    # Videos of that model, which vLLM 0.29 tries while it starts.
+    # Videos of that model, which vLLM 0.29 and 0.30 try while they start.
     "Failed to apply Qwen3VLProcessor",
+    # Checking drafts without Triton, in vLLM 0.30.
+    "Cannot inspect kernel parameters for function",
 )
 """What an engine says of a model that it cannot run here: no failure of the replay."""
 
