@@ -30,3 +30,15 @@ def require_vllm() -> None:
     """
     if importlib.util.find_spec("vllm") is None:
         raise VstateError("vLLM is not installed; install it with: pip install 'vstate[cpu]' (or [cuda])")
+
+
+def one_line(error: BaseException) -> str:
+    """First line of an error that says something, with its type where the type says something too."""
+    from pydantic import ValidationError
+
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        where, message = ".".join(str(part) for part in first["loc"]), first["msg"].removeprefix("Value error, ")
+        return f"{where}: {message}" if where else message
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    return text if isinstance(error, VstateError) else f"{type(error).__name__}: {text}"

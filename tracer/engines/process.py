@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
-from vstate.schemas.errors import VstateError
+from vstate.schemas.errors import VstateError, one_line
 from vstate.schemas.workload import WorkloadRequest, iter_workload
 from vstate.tracer.engines.driver import Driven, EnginePort, drive
 from vstate.tracer.engines.job import EngineJob, EngineMessage
@@ -103,12 +103,6 @@ def main(run: Callable[[EngineJob, Tell], Any]) -> None:
         sys.stderr.flush()
         # An engine that failed inside a step cannot be shut down in order: the next call hangs.
         os._exit(1)
-
-
-def one_line(error: BaseException) -> str:
-    """First line of an error that says something, with its type."""
-    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    return text if isinstance(error, VstateError) else f"{type(error).__name__}: {text}"
 
 
 def _own_standard_output() -> TextIO:

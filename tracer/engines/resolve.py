@@ -71,20 +71,13 @@ def _full(request: RunRequest, name: str, scratch: Path) -> ResolvedModel:
     deployment = model.deployment
     settings = {"tensor_parallel_size": deployment.tensor_parallel_size} | request.settings
     settings |= drafting_arguments(request.drafting, scratch)
-    evidence = model.evidence
     folder = build_full(model, scratch)
     return ResolvedModel(
         location=str(folder),
         arguments={"served_model_name": request.model} | full_arguments(model, folder, settings),
         shown_arguments=full_arguments(model, Path(request.model), settings),
         media=model.media,
-        origin=ModelOrigin(
-            configuration_digest=model.configuration_digest,
-            sources=dict(evidence.sources),
-            assumed=tuple(row.path for row in evidence.fields if row.status == "assumed"),
-            mismatches=evidence.mismatches,
-            published_parameters=model.parameters.published,
-        ),
+        origin=model.origin,
         device=_device(deployment.device),
     )
 

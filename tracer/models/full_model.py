@@ -10,6 +10,7 @@ from functools import cached_property
 from importlib import resources
 from typing import Any
 
+from vstate.schemas.manifests import ModelOrigin
 from vstate.tracer.models.evidence import Deployment, ModelEvidence, Parameters, leaves
 from vstate.tracer.models.model import Draft, Media
 
@@ -75,6 +76,17 @@ class FullModel:
         """SHA-256 of the configuration as JSON with sorted keys and no spaces, in hexadecimal digits."""
         canonical = json.dumps(self.config, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
+
+    @property
+    def origin(self) -> ModelOrigin:
+        """What a run's manifest says of where the configuration comes from."""
+        return ModelOrigin(
+            configuration_digest=self.configuration_digest,
+            sources=dict(self.evidence.sources),
+            assumed=tuple(row.path for row in self.evidence.fields if row.status == "assumed"),
+            mismatches=self.evidence.mismatches,
+            published_parameters=self.parameters.published,
+        )
 
     def fields(self) -> Iterator[str]:
         """Yield the path of each field of the configuration and of the processor's files."""

@@ -12,11 +12,9 @@ from vstate.candidate.report import Revision
 from vstate.candidate.revision import configuration_digest, folder_revision, quantization, read_config
 from vstate.candidate.weights import folder_weights
 from vstate.schemas.errors import VstateError
-from vstate.schemas.manifests import ModelOrigin
 from vstate.tracer.engines.request import EngineName, RunRequest, SchedulerOptions
 from vstate.tracer.engines.resolve import DEFAULT_DEVICE
 from vstate.tracer.engines.step_time import DEVICES
-from vstate.tracer.models.full_model import FullModel
 from vstate.tracer.models.full_models import COMMON_ARGUMENTS, full_model
 from vstate.tracer.models.tiny import build, tiny_model
 
@@ -118,20 +116,9 @@ def _full(question: Question, name: str) -> Subject:
         architectures=tuple(model.config["architectures"]),
         configuration_digest=model.configuration_digest,
         quantization=quantization(model.config),
-        origin=_origin(model),
+        origin=model.origin,
     )
     return Subject(question, revision, question.model, {"gpu_memory_utilization": MEMORY_SHARE}, {})
-
-
-def _origin(model: FullModel) -> ModelOrigin:
-    evidence = model.evidence
-    return ModelOrigin(
-        configuration_digest=model.configuration_digest,
-        sources=dict(evidence.sources),
-        assumed=tuple(row.path for row in evidence.fields if row.status == "assumed"),
-        mismatches=evidence.mismatches,
-        published_parameters=model.parameters.published,
-    )
 
 
 def _tiny(question: Question, name: str) -> Subject:

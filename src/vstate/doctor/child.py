@@ -9,9 +9,8 @@ import tempfile
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
-from vstate.schemas.errors import VstateError
 from vstate.tracer.settings import TRACE_DIR, TRACE_RUN
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
@@ -76,13 +75,3 @@ def answer_parent(question: type[AnswerT], answer: Callable[[AnswerT], BaseModel
     pipe.close()
     sys.stderr.flush()
     os._exit(0)
-
-
-def one_line(error: BaseException) -> str:
-    """First line of an error that says something, with its type where the type says something too."""
-    if isinstance(error, ValidationError):
-        first = error.errors()[0]
-        where, message = ".".join(str(part) for part in first["loc"]), first["msg"].removeprefix("Value error, ")
-        return f"{where}: {message}" if where else message
-    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    return text if isinstance(error, VstateError) else f"{type(error).__name__}: {text}"

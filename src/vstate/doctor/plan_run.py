@@ -15,9 +15,9 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from vstate.doctor.child import answer_parent, one_line
+from vstate.doctor.child import answer_parent
 from vstate.doctor.plan import PlanAnswer, PlanRequest
-from vstate.schemas.errors import VstateError
+from vstate.schemas.errors import VstateError, one_line
 from vstate.tracer.anchors import replaced_classes
 from vstate.tracer.models.tiny import build, engine_arguments, tiny_model
 from vstate.tracer.session import process_manifest

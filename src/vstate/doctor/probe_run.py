@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from vstate.doctor.books import Books, engine_books, first_difference, own_contradiction
-from vstate.doctor.child import answer_parent, one_line
+from vstate.doctor.child import answer_parent
 from vstate.doctor.fit import FitRequest
 from vstate.doctor.fit_run import fit
 from vstate.doctor.probe import OperationReport, OperationState, ProbeReport, ProbeRequest
@@ -23,6 +23,7 @@ from vstate.doctor.probe_engine import NUM_BLOCKS, ProbeEngine, make_scheduler, 
 from vstate.doctor.probe_script import OPERATIONS, Operation
 from vstate.doctor.replay import Replay, recorded_events
 from vstate.inventory.from_vllm import pools_from_scheduler
+from vstate.schemas.errors import one_line
 from vstate.tracer.anchors import wrappers_on
 from vstate.tracer.hooks import EngineHooks
 from vstate.tracer.recorder import ChunkQueue, Recorder
