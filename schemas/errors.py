@@ -38,7 +38,12 @@ def one_line(error: BaseException) -> str:
 
     if isinstance(error, ValidationError):
         first = error.errors()[0]
-        where, message = ".".join(str(part) for part in first["loc"]), first["msg"].removeprefix("Value error, ")
+        where, message = ".".join(str(part) for part in first["loc"]), _first_line(first["msg"])
+        message = message.removeprefix("Value error, ")
         return f"{where}: {message}" if where else message
-    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    text = _first_line(str(error))
     return text if isinstance(error, VstateError) else f"{type(error).__name__}: {text}"
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from support.processes import succeeds
-from support.runs import VSTATE, forked_vstate, make_run, reconciled
+from support.runs import VSTATE, forked_vstate, make_run, reconciled, vstate
 from vstate.schemas.tables import TABLES
 from vstate.tracer.outcome import stream_batches
 
@@ -225,12 +225,12 @@ sys.meta_path.insert(0, Fork())
 
 def test_a_vllm_that_does_not_fit_is_refused_in_one_line(tmp_path):
     path = customized(tmp_path, FORK)
-    result = forked_vstate("trace", "run", "--model", "tiny/qwen3", "--out", tmp_path / "run", PYTHONPATH=path)
+    result = vstate("trace", "run", "--model", "tiny/qwen3", "--out", tmp_path / "run", PYTHONPATH=path)
     assert result.returncode == 2
     (line,) = [line for line in result.stderr.splitlines() if line.strip()]
     assert line.startswith("error: this vLLM is not supported, it lacks block_pool.BlockPool.touch")
     assert not (tmp_path / "run").exists()
-    doctor = forked_vstate("doctor", PYTHONPATH=path)
+    doctor = vstate("doctor", PYTHONPATH=path)
     assert doctor.returncode == 1
     assert "MISS block_pool.BlockPool.touch" in doctor.stdout
 

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.zygote import run_forked
+from support.zygote import CRASHES, run_forked
 from vstate.schemas.manifests import PROCESS_FILE, ProcessManifest, StateProcessManifest, read_manifest
 from vstate.tracer.outcome import stream_batches
 
@@ -119,7 +119,7 @@ class Run:
 def make_run(folder, *options, **environment):
     """Trace the workload `smoke` and reconcile it."""
     made = forked_vstate("trace", "run", "--out", folder, *options, **environment)
-    assert made.returncode == 0, made.stderr
+    assert made.returncode == 0, f"{made.stderr}\ncrashes of this machine so far, if any: {CRASHES}"
     return reconciled(folder)
 
 

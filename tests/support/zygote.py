@@ -11,6 +11,7 @@ The zygote talks JSON lines over its standard input and output: a request, the c
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import json
 import os
 import runpy
@@ -20,11 +21,13 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 
 TESTS = Path(__file__).resolve().parent.parent
 SEED = "0"
 """Of `PYTHONHASHSEED`, which no process can change once it runs; the seed that runs have by default."""
+CRASHES = Path(gettempdir()) / f"vstate-crashes-{os.getuid()}.log"
+"""Where forked processes leave a traceback."""
 ENGINE_MODULES = "vstate.tracer.engines."
 FIXED = {
     "HF_HUB_OFFLINE": "1",
@@ -146,6 +149,8 @@ def become(arguments, environment, out, err, nursery=None):
             os.fdopen(number, mode, encoding="utf-8", closefd=False, buffering=1)
             for number, mode in ((0, "r"), (1, "w"), (2, "w"))
         )
+        # Of a process that crashes in native code; what it says elsewhere goes with a run that never started.
+        faulthandler.enable(CRASHES.open("a"))
         for folder in reversed(environment.get("PYTHONPATH", "").split(os.pathsep)):
             if folder:
                 sys.path.insert(0, folder)
