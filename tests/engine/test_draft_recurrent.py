@@ -9,8 +9,8 @@ import pytest
 
 from support.drafting_engine import BLOCK
 from support.engine_record import by_process, drafted
-from support.processes import IN_PROCESS, TESTS, succeeds
-from support.runs import make_run
+from support.processes import IN_PROCESS, TESTS, run_anew, succeeds
+from support.runs import make_run, vstate
 from support.state_copies import TOLD, post_copy, pre_copy
 from support.triton_bodies import Language, Launched
 from vstate.tracer.models.tiny import COMMON_ARGUMENTS, build, tiny_model
@@ -159,7 +159,7 @@ def test_replay_equals_the_engines_books_with_drafts_and_prefix_hits(tmp_path, m
     settings |= {"speculative_config": DRAFTERS[drafter]}
     options = [word for name, value in settings.items() for word in ("--set", f"{name}={json.dumps(value)}")]
     path = f"{tmp_path}{os.pathsep}{TESTS}"
-    run = make_run(tmp_path / "run", "--model", model, *options, PYTHONPATH=path)
+    run = make_run(tmp_path / "run", "--model", model, *options, command=vstate, PYTHONPATH=path)
 
     assert TOLD in (run.folder / "engine.log").read_text().splitlines()
     assert run.illegal == []
@@ -183,7 +183,8 @@ def answers(tmp_path_factory, model):
     for words in ("", "caching", "caching fault"):
         output = folder / f"{words}.json"
         script = TESTS / "support" / "drafting_engine.py"
-        succeeds([script, model, folder / "known.json", output, *words.split()], environment)
+        # The stand-ins must be there before vLLM is imported.
+        succeeds([script, model, folder / "known.json", output, *words.split()], environment, run_anew)
         found[words] = json.loads(output.read_text())
     return found
 

@@ -1,6 +1,8 @@
 """Processes with an engine in them: started, waited for, asked."""
 
 import socket
+import subprocess
+import sys
 import time
 import urllib.request
 from pathlib import Path
@@ -13,9 +15,15 @@ TESTS = Path(__file__).parents[1]
 IN_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"}
 
 
-def succeeds(arguments, environment):
+def run_anew(arguments, environment):
+    """Run `python ARGUMENTS` in a process that has imported nothing yet."""
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=280)
+
+
+def succeeds(arguments, environment, run=run_forked):
     """Run `python ARGUMENTS`, which must end well, and show what it said where it does not."""
-    done = run_forked(arguments, environment)
+    done = run(arguments, environment)
     assert done.returncode == 0, f"{done.returncode}: {done.stdout[-3000:]}{done.stderr[-6000:]}"
 
 

@@ -116,9 +116,9 @@ class Run:
         return [e for e in self.summary["estimates"] if (e["source"], e["scope"]) == (source, scope)]
 
 
-def make_run(folder, *options, **environment):
+def make_run(folder, *options, command=forked_vstate, **environment):
     """Trace the workload `smoke` and reconcile it."""
-    made = forked_vstate("trace", "run", "--out", folder, *options, **environment)
+    made = command("trace", "run", "--out", folder, *options, **environment)
     assert made.returncode == 0, f"{made.stderr}\ncrashes of this machine so far, if any: {CRASHES}"
     return reconciled(folder)
 
