@@ -130,7 +130,8 @@ def features_of(run, launched, steps):
         seen.add("own_process")
     if launched.get("engine") == "serve":
         seen.add("server")
-    if settings.get("tensor_parallel_size", 1) > 1:
+    # The engine without a forward takes one rank's share and has no other ranks.
+    if settings.get("tensor_parallel_size", 1) > 1 and launched.get("engine") != "scheduler":
         seen.add("tensor_parallel")
     if len({engine["data_parallel_rank"] for engine in engines}) > 1:
         seen.add("data_parallel")
