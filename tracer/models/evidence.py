@@ -103,8 +103,8 @@ class ModelEvidence(_Record):
         return [row for row in rows if row.literal_characters == most]
 
 
-def leaves(value: Any, path: str = "") -> Iterator[str]:
-    """Yield the paths of all fields of a configuration.
+def leaf_values(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the paths of all fields of a configuration, with their values.
 
     A list of plain values is one field; the entries of other lists are counted.
     """
@@ -113,7 +113,12 @@ def leaves(value: Any, path: str = "") -> Iterator[str]:
     elif isinstance(value, list) and any(isinstance(entry, dict | list) for entry in value):
         parts = [(str(number), entry) for number, entry in enumerate(value)]
     else:
-        yield path
+        yield path, value
         return
     for key, part in parts:
-        yield from leaves(part, f"{path}.{key}" if path else key)
+        yield from leaf_values(part, f"{path}.{key}" if path else key)
+
+
+def leaves(value: Any) -> Iterator[str]:
+    """Yield the paths of all fields of a configuration."""
+    return (path for path, _ in leaf_values(value))

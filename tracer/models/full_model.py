@@ -7,11 +7,11 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import resources
 from typing import Any
 
 from vstate.schemas.manifests import ModelOrigin
 from vstate.tracer.models.evidence import Deployment, ModelEvidence, Parameters, leaves
+from vstate.tracer.models.files import package_text
 from vstate.tracer.models.model import Draft, Media
 
 
@@ -39,7 +39,7 @@ class FullModel:
     @property
     def config_text(self) -> str:
         """The configuration as the package holds it."""
-        return _package_text(f"{self.name}.json")
+        return package_text("full", f"{self.name}.json")
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class FullModel:
     @cached_property
     def evidence(self) -> ModelEvidence:
         """Where the configuration comes from."""
-        return ModelEvidence.model_validate_json(_package_text(f"{self.name}.evidence.json"))
+        return ModelEvidence.model_validate_json(package_text("full", f"{self.name}.evidence.json"))
 
     @property
     def parameters(self) -> Parameters:
@@ -73,9 +73,8 @@ class FullModel:
 
     @cached_property
     def configuration_digest(self) -> str:
-        """SHA-256 of the configuration as JSON with sorted keys and no spaces, in hexadecimal digits."""
-        canonical = json.dumps(self.config, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(canonical.encode()).hexdigest()
+        """Digest of the configuration."""
+        return configuration_digest(self.config)
 
     @property
     def origin(self) -> ModelOrigin:
@@ -95,5 +94,7 @@ class FullModel:
             yield from (f"{name}/{path}" for path in leaves(value))
 
 
-def _package_text(name: str) -> str:
-    return (resources.files("vstate.tracer.models") / "full" / name).read_text(encoding="utf-8")
+def configuration_digest(config: dict[str, Any]) -> str:
+    """Return SHA-256 of a configuration as JSON with sorted keys and no spaces, in hexadecimal digits."""
+    canonical = json.dumps(config, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()

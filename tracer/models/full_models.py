@@ -6,15 +6,12 @@ model on the meta device for its shapes (`meta_build.py`).
 
 from __future__ import annotations
 
-import json
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from vstate.schemas.errors import VstateError
+from vstate.tracer.models.files import named, write_beside
 from vstate.tracer.models.full_catalogue import MODELS
 from vstate.tracer.models.full_model import FullModel
-from vstate.tracer.models.tokenizer import write_tokenizer
 
 FULL_MODELS: dict[str, FullModel] = {model.name: model for model in MODELS}
 
@@ -35,24 +32,13 @@ def full_model(name: str) -> FullModel:
     Raises:
         VstateError: There is none.
     """
-    try:
-        return FULL_MODELS[name]
-    except KeyError:
-        known = ", ".join(f"full/{n}" for n in FULL_MODELS)
-        raise VstateError(f"unknown model full/{name}; there are {known}") from None
+    return named(FULL_MODELS, "full", name)
 
 
 def build_full(model: FullModel, folder: Path) -> Path:
     """Write the model's files into ``folder``, which must exist, and return it."""
     (folder / "config.json").write_text(model.config_text, encoding="utf-8")
-    if model.configuration_module:
-        module = f"{model.configuration_module}.py"
-        text = (resources.files("vstate.tracer.models") / "remote" / module).read_text(encoding="utf-8")
-        (folder / module).write_text(text, encoding="utf-8")
-    if media := model.media:
-        write_tokenizer(folder, model.text_config["vocab_size"], media.special_tokens, media.token_names)
-        for name, value in media.files.items():
-            (folder / name).write_text(json.dumps(value), encoding="utf-8")
+    write_beside(folder, model.configuration_module, model.media, model.text_config["vocab_size"])
     return folder
 
 
@@ -72,7 +58,6 @@ def full_arguments(model: FullModel, folder: Path, settings: dict[str, Any]) -> 
         # Without media there is nothing for a tokenizer to do: prompts are token ids.
         "skip_tokenizer_init": model.media is None,
     }
-    if draft := model.draft:
-        config = {"method": draft.method, "num_speculative_tokens": draft.tokens}
-        arguments["speculative_config"] = config | draft.arguments
+    if model.draft:
+        arguments["speculative_config"] = model.draft.speculative_config
     return arguments | model.arguments | settings

@@ -25,6 +25,11 @@ class Draft:
     config: str = ""
     arguments: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def speculative_config(self) -> dict[str, Any]:
+        """VLLM's ``speculative_config``, without the place of a draft that is a model of its own."""
+        return {"method": self.method, "num_speculative_tokens": self.tokens} | self.arguments
+
 
 @dataclass(frozen=True)
 class Media:

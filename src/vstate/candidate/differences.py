@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 from vstate.candidate.revision import Record
-from vstate.tracer.models.evidence import EvidenceStatus
+from vstate.tracer.models.evidence import EvidenceStatus, leaf_values
 from vstate.tracer.models.full_model import FullModel
 from vstate.tracer.models.full_models import FULL_MODELS
 
@@ -83,17 +82,6 @@ def _evidence(model: FullModel, path: str) -> EvidenceStatus | None:
 
 
 def _fields(config: dict[str, Any]) -> dict[str, str]:
-    return {path: text for path, text in leaf_values(config) if path.rpartition(".")[2] not in WRITER_FIELDS}
-
-
-def leaf_values(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the path of each field, as `evidence.leaves` does, with its value as JSON."""
-    if isinstance(value, dict) and value:
-        parts = list(value.items())
-    elif isinstance(value, list) and any(isinstance(entry, dict | list) for entry in value):
-        parts = [(str(number), entry) for number, entry in enumerate(value)]
-    else:
-        yield path, json.dumps(value, sort_keys=True)
-        return
-    for key, part in parts:
-        yield from leaf_values(part, f"{path}.{key}" if path else key)
+    """Return the value of each field as JSON, by its path."""
+    own = ((path, value) for path, value in leaf_values(config) if path.rpartition(".")[2] not in WRITER_FIELDS)
+    return {path: json.dumps(value, sort_keys=True) for path, value in own}

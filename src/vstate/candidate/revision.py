@@ -13,6 +13,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from vstate.schemas.errors import VstateError
+from vstate.tracer.models.full_model import configuration_digest
 
 CONFIG_FILE = "config.json"
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -90,12 +91,6 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise VstateError(f"{path} is no configuration: it holds no fields; download the checkpoint again")
     return config
-
-
-def configuration_digest(config: dict[str, Any]) -> str:
-    """Return the digest of a configuration in the form of `FullModel.configuration_digest`."""
-    canonical = json.dumps(config, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def folder_revision(folder: Path) -> FolderRevision:

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from vstate.candidate.differences import compare, leaf_values, nearest_model
-from vstate.tracer.models.evidence import leaves
+from vstate.candidate.differences import compare, nearest_model
+from vstate.tracer.models.evidence import leaf_values, leaves
 from vstate.tracer.models.full_models import FULL_MODELS, full_model
 
 MODELS = pytest.mark.parametrize("model", FULL_MODELS.values(), ids=FULL_MODELS)

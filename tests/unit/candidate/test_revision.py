@@ -6,8 +6,9 @@ import subprocess
 
 import pytest
 
-from vstate.candidate.revision import configuration_digest, folder_revision, quantization
+from vstate.candidate.revision import folder_revision, quantization
 from vstate.schemas.errors import VstateError
+from vstate.tracer.models.full_model import configuration_digest
 from vstate.tracer.models.full_models import FULL_MODELS
 
 CONFIG = {"architectures": ["SomeForCausalLM"], "hidden_size": 8, "layer_types": ["a", "b"]}
