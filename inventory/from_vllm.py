@@ -186,10 +186,14 @@ def group_states(group: Any, vllm_config: Any, layers: dict[str, Any], pages: di
 def layer_spec(name: str, group_spec: Any, vllm_config: Any, layers: dict[str, Any], page: int | None) -> Any:
     """Return the spec of a layer, which has pages of ``page`` bytes.
 
-    The scheduler keeps one spec for a group even where its layers differ in size, as the index and the latent cache
-    of sparse attention do (``generate_scheduler_kv_cache_config``): then the layer is asked, where it lives in this
-    process, and else the group's spec has to do.
+    A worker's group lists the specs of its layers. The scheduler keeps one for a group even where its layers differ
+    in size, as the index and the latent cache of sparse attention do (``generate_scheduler_kv_cache_config``): then
+    the layer is asked, where it lives in this process, and else the group's spec has to do.
     """
+    from vllm.v1.kv_cache_interface import UniformTypeKVCacheSpecs
+
+    if isinstance(group_spec, UniformTypeKVCacheSpecs):
+        return group_spec.kv_cache_specs[name]
     if page in (None, group_spec.page_size_bytes) or name not in layers:
         return group_spec
     own = layers[name].get_kv_cache_spec(vllm_config)
@@ -221,8 +225,8 @@ def layer_owner(name: str, vllm_config: Any) -> Owner:
     return Owner.DRAFT if named or beyond else Owner.TARGET
 
 
-def layer_states(name: str, group_spec: Any, layers: dict[str, Any], page: int | None = None) -> list[LayerState]:
-    """Say what state the layer ``name`` keeps in one block of its group.
+def layer_states(name: str, spec: Any, layers: dict[str, Any], page: int | None = None) -> list[LayerState]:
+    """Say what state the layer ``name`` with its ``spec`` keeps in one block of its group.
 
     Where ``page`` is given and is not what the spec says, the spec is that of another layer: all of it counts as state.
     """
@@ -232,10 +236,8 @@ def layer_states(name: str, group_spec: Any, layers: dict[str, Any], page: int |
         MambaSpec,
         MLAAttentionSpec,
         SlidingWindowMLASpec,
-        UniformTypeKVCacheSpecs,
     )
 
-    spec = group_spec.kv_cache_specs[name] if isinstance(group_spec, UniformTypeKVCacheSpecs) else group_spec
     layer = layers.get(name)
     if isinstance(spec, MambaSpec):
         return _slot_states(name, spec)
@@ -251,7 +253,7 @@ def layer_states(name: str, group_spec: Any, layers: dict[str, Any], page: int |
         state_class = StateClass.CROSS_KV
     elif isinstance(spec, MLAAttentionSpec | SlidingWindowMLASpec):
         state_class = StateClass.LATENT_KV
-    elif "ChunkedLocalAttentionSpec" in kinds or _window_of(spec) or _window_of(layer):
+    elif "ChunkedLocalAttentionSpec" in kinds or window_tokens(spec, layer):
         state_class = StateClass.SLIDING_KV
     else:
         state_class = StateClass.FULL_KV
@@ -261,8 +263,9 @@ def layer_states(name: str, group_spec: Any, layers: dict[str, Any], page: int |
     return [LayerState(name, Owner.TARGET, state_class, _dtype_name(spec.dtype), *sizes)]
 
 
-def _window_of(described: Any) -> int:
-    return getattr(described, "sliding_window", None) or 0
+def window_tokens(spec: Any, layer: Any) -> int:
+    """Return the sliding window of a layer, which its spec or it itself tells; 0 for none."""
+    return int(getattr(spec, "sliding_window", None) or getattr(layer, "sliding_window", None) or 0)
 
 
 def _is_convolution(layer: Any) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from vstate.schemas.component import StateComponent
-from vstate.schemas.errors import VstateError
+from vstate.schemas.errors import VstateError, one_line
 from vstate.schemas.vocabulary import SCHEMA_VERSION
 
 RUN_FILE = "run.json"
@@ -303,6 +303,4 @@ def read_manifest(path: Path, kind: type[ManifestT]) -> ManifestT:
     try:
         return kind.model_validate(data)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise VstateError(f"{path} is not a {kind.__name__}: {where}: {first['msg']}") from error
+        raise VstateError(f"{path} is not a {kind.__name__}: {one_line(error)}") from error

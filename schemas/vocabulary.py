@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import IntEnum, StrEnum
 
 SCHEMA_VERSION = 3
+MIB = 1 << 20
+GIB = 1 << 30
 """Version of every stream, manifest and summary. A reader refuses another one."""
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter, ValidationError, model_validator
 
-from vstate.schemas.errors import VstateError
+from vstate.schemas.errors import VstateError, one_line
+from vstate.schemas.text_files import text_lines
 
 MediaKind = Literal["image", "audio", "video"]
 MEDIA_SIZES: dict[MediaKind, tuple[str, ...]] = {
@@ -179,6 +178,12 @@ class WorkloadRequest(BaseModel):
     priority: int = 0
 
 
+def text_tokens(request: WorkloadRequest, block_tokens: int) -> int:
+    """Return the tokens of a prompt, without what media items take, which is the model's affair."""
+    parts = [part for part in request.prompt if not isinstance(part, MediaSegment)]
+    return sum(p.tokens if isinstance(p, HashedBlocks) else p.length.resolve(block_tokens) for p in parts)
+
+
 class WorkloadAbort(BaseModel):
     """The client gives a request up."""
 
@@ -215,24 +220,17 @@ def iter_workload(path: Path) -> Iterator[WorkloadRequest | WorkloadAbort]:
 
 def _placed(path: Path) -> Iterator[tuple[str, WorkloadRequest | WorkloadAbort]]:
     """Read each line with where it stands, ``file:line``."""
-    try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
-            for number, text in enumerate(file, 1):
-                if text.strip() and not text.lstrip().startswith("#"):
-                    place = f"{path}:{number}"
-                    yield place, _parsed(text, place)
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
-        raise VstateError(f"cannot read workload {path}: {error}") from error
+    for number, text in enumerate(text_lines(path, "workload"), 1):
+        if text.strip() and not text.lstrip().startswith("#"):
+            place = f"{path}:{number}"
+            yield place, _parsed(text, place)
 
 
 def _parsed(text: str, place: str) -> WorkloadRequest | WorkloadAbort:
     try:
         return parse_line(text)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        message = first["msg"].removeprefix("Value error, ")
-        raise VstateError(f"{place}: not a workload line: {where}: {message}") from error
+        raise VstateError(f"{place}: not a workload line: {one_line(error)}") from error
     except ValueError as error:
         raise VstateError(f"{place}: not a workload line: {error}") from error
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,6 +36,17 @@ def stream_batches(path: Path) -> Iterator[pa.RecordBatch]:
         VstateError: The file is no stream of its table in this schema version, or is damaged.
     """
     yield from checked_batches(stream_file(path))
+
+
+def stream_rows(process: Path, table: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a table that a process wrote, in the order of its segments.
+
+    Raises:
+        VstateError: As `stream_batches`.
+    """
+    for path in sorted(process.glob(f"{table}-*.arrows")):
+        for batch in stream_batches(path):
+            yield from batch.to_pylist()
 
 
 def checked_batches(stream: StreamFile) -> Iterator[pa.RecordBatch]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from support.zygote import CRASHES, run_forked
 from vstate.schemas.manifests import PROCESS_FILE, ProcessManifest, StateProcessManifest, read_manifest
-from vstate.tracer.outcome import stream_batches
+from vstate.tracer.outcome import stream_rows
 
 VSTATE = (sys.executable, "-m", "vstate.cli.main")
 
@@ -103,14 +103,11 @@ class Run:
         """Manifest and `memory` rows of each worker (or other holder of state) of the run."""
         found = []
         for path in sorted(self.folder.glob(f"events/{role}-*/{PROCESS_FILE}")):
-            streams = sorted(path.parent.glob("memory-*.arrows"))
-            rows = [row for stream in streams for batch in stream_batches(stream) for row in batch.to_pylist()]
-            found.append((read_manifest(path, StateProcessManifest), rows))
+            found.append((read_manifest(path, StateProcessManifest), [*stream_rows(path.parent, "memory")]))
         return found
 
     def rows(self, table):
-        files = sorted(self.folder.glob(f"events/*/{table}-*.arrows"))
-        return [row for path in files for batch in stream_batches(path) for row in batch.to_pylist()]
+        return [row for process in sorted(self.folder.glob("events/*")) for row in stream_rows(process, table)]
 
     def estimates(self, source, scope):
         return [e for e in self.summary["estimates"] if (e["source"], e["scope"]) == (source, scope)]

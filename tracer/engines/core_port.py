@@ -27,11 +27,6 @@ class CorePort:
         self._moment = NOT_APPLICABLE
         self._at_this_moment = 0
 
-    def check_fit(self, request: WorkloadRequest) -> None:
-        """Check that the request fits as far as that is known before its media are processed."""
-        least, output = self._prompts.least_tokens(request), self._prompts.output_tokens(request)
-        check_fit(request, least, output, self._max_model_len)
-
     def add(self, request: WorkloadRequest) -> None:
         """Give the request to the engine core, arrived at this moment of the virtual clock."""
         from vllm import SamplingParams

@@ -8,11 +8,9 @@ share their encoder output and others do not. The contents are left out: nothing
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from vstate.schemas.errors import VstateError
-from vstate.schemas.workload import MediaItem, MediaKind, MediaSegment, WorkloadRequest
+from vstate.schemas.workload import MediaItem, MediaSegment, WorkloadRequest
 from vstate.tracer.workloads.media import engine_media
 from vstate.tracer.workloads.prompts import PromptSource
 
@@ -40,12 +38,9 @@ class _Processed(NamedTuple):
 class CorePrompts:
     """Makes prompts for an engine core."""
 
-    def __init__(
-        self, text: PromptSource, placeholders: Mapping[MediaKind, Sequence[int]], seed: int, vllm_config: Any
-    ) -> None:
+    def __init__(self, text: PromptSource, seed: int, vllm_config: Any) -> None:
         """Take text from ``text`` and process media as the model of ``vllm_config`` does."""
         self._text = text
-        self._placeholders = placeholders
         self._seed = seed
         self._vllm_config = vllm_config
         self._renderer: Any = None
@@ -54,10 +49,6 @@ class CorePrompts:
     def output_tokens(self, request: WorkloadRequest) -> int:
         """Return the length of the request's output."""
         return self._text.output_tokens(request)
-
-    def least_tokens(self, request: WorkloadRequest) -> int:
-        """Return how many tokens the prompt has at least: a media item counts as its placeholder."""
-        return self._text.least_tokens(request)
 
     def prompt(self, request: WorkloadRequest) -> CorePrompt:
         """Return the request's prompt.
@@ -89,15 +80,13 @@ class CorePrompts:
         return self._processed[size]
 
     def _run_processor(self, request: str, item: MediaItem) -> _Processed:
-        if item.kind not in self._placeholders:
-            takes = f"only {', '.join(self._placeholders)}" if self._placeholders else "no media"
-            raise VstateError(f"request {request!r} holds media of kind {item.kind}; the model takes {takes}")
+        placeholder = self._text.placeholder(request, item.kind)
         if self._renderer is None:
             from vllm.renderers import renderer_from_config
 
             self._renderer = renderer_from_config(self._vllm_config)
         prompt = {
-            "prompt_token_ids": list(self._placeholders[item.kind]),
+            "prompt_token_ids": list(placeholder),
             "multi_modal_data": {item.kind: [engine_media(item, self._seed)]},
         }
         (rendered,) = self._renderer.render_cmpl([prompt])

@@ -23,14 +23,6 @@ class Ended(NamedTuple):
 class EnginePort(Protocol):
     """What the driver needs of an engine."""
 
-    def check_fit(self, request: WorkloadRequest) -> None:
-        """Check that a request fits, as far as that is known before its media are processed.
-
-        Raises:
-            TooLongError: It does not.
-            VstateError: The model takes no such media.
-        """
-
     def add(self, request: WorkloadRequest) -> None:
         """Give a request to the engine.
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from vstate.tracer.engines.job import EngineJob, EngineMessage
 from vstate.tracer.engines.llm_port import LlmPort
-from vstate.tracer.engines.process import Tell, check_anchors_fit, drive_job, main
-from vstate.tracer.workloads.prompts import PromptSource
+from vstate.tracer.engines.process import Tell, check_anchors_fit, drive_job, main, text_prompts
 
 
 def run(job: EngineJob, tell: Tell) -> None:
@@ -20,13 +19,10 @@ def run(job: EngineJob, tell: Tell) -> None:
 
     engine = LLMEngine.from_engine_args(EngineArgs(model=job.model, seed=job.seed, **job.arguments))
     config = engine.vllm_config
-    block_tokens = config.cache_config.block_size
-    vocabulary = job.text_vocabulary or config.model_config.get_vocab_size()
-    prompts = PromptSource(job.seed, vocabulary, job.placeholders, block_tokens)
-    port = LlmPort(engine, prompts, config.model_config.max_model_len)
-    driven = drive_job(job, port, block_tokens, tell)
+    prompts, max_model_len = text_prompts(job, config), config.model_config.max_model_len
+    driven = drive_job(job, LlmPort(engine, prompts, max_model_len), prompts, max_model_len, tell)
     engine.engine_core.shutdown()
-    tell(EngineMessage(kind="done", steps=driven.steps, skipped=driven.skipped, block_tokens=block_tokens))
+    tell(EngineMessage(kind="done", steps=driven.steps, skipped=driven.skipped, block_tokens=prompts.block_tokens))
 
 
 if __name__ == "__main__":

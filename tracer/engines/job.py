@@ -7,7 +7,6 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from vstate.schemas.workload import MediaKind
-from vstate.tracer.engines.step_costs import StepCosts
 
 
 class EngineJob(BaseModel):
@@ -49,7 +48,7 @@ class EngineMessage(BaseModel):
         skipped: Requests left out because they do not fit, with ``done``.
         modelled_seconds: What the virtual clock shows at the end; None in an engine with a real forward.
         block_tokens: Unit of the workload's lengths, with ``running``.
-        costs: What a step costs one rank, with ``done`` of an engine without a forward.
+        costs: `StepCosts` of one rank, with ``done`` of an engine without a forward.
         resident_bytes: Memory that the engine's process has resident, with ``running``.
         error: One line, with ``failed``.
     """
@@ -60,7 +59,7 @@ class EngineMessage(BaseModel):
     steps: int = 0
     skipped: int = 0
     modelled_seconds: float | None = None
-    costs: StepCosts | None = None
+    costs: dict[str, Any] = {}
     block_tokens: int = 0
     resident_bytes: int = 0
     error: str = ""

@@ -29,7 +29,8 @@ from vstate.schemas.workload import MediaKind, scan_workload
 from vstate.tracer.engines.folder import make_run_folder, remove_if_no_request
 from vstate.tracer.engines.job import EngineJob, EngineMessage
 from vstate.tracer.engines.request import RunRequest
-from vstate.tracer.engines.resolve import ResolvedModel, resolve_model, step_time
+from vstate.tracer.engines.resolve import ResolvedModel, resolve_model
+from vstate.tracer.engines.step_time import StepTime
 from vstate.tracer.outcome import count_outcome
 from vstate.tracer.settings import child_environment
 from vstate.tracer.workloads.smoke import smoke
@@ -104,7 +105,7 @@ def run_engine(request: RunRequest, told: Callable[[EngineMessage], None]) -> Ru
     update: dict[str, Any] = {"outcome": count_outcome(request.out), "skipped_requests": last.skipped}
     if manifest.modelled is not None:
         update["modelled"] = manifest.modelled.model_copy(
-            update={"seconds": last.modelled_seconds, "costs": last.costs.model_dump() if last.costs else {}}
+            update={"seconds": last.modelled_seconds, "costs": last.costs}
         )
     manifest = manifest.model_copy(update=update)
     write_manifest(request.out / RUN_FILE, manifest)
@@ -123,15 +124,14 @@ def _manifest(request: RunRequest, model: ResolvedModel) -> RunManifest:
         settings=model.shown_arguments | place,
         machine=this_machine(),
         origin=model.origin,
-        modelled=_modelled(request, model) if request.engine == "scheduler" else None,
+        modelled=_modelled(model, model.step_time) if model.step_time else None,
     )
 
 
-def _modelled(request: RunRequest, model: ResolvedModel) -> Modelled:
-    time_model = step_time(request, model.device)
+def _modelled(model: ResolvedModel, step_time: StepTime) -> Modelled:
     return Modelled(
         device=model.device.name if model.device else "",
-        step_time=f"{time_model.evidence}: {time_model.source}",
+        step_time=f"{step_time.evidence}: {step_time.source}",
         media="modelled: one processed item of each kind and size stands for all of that size",
         tokens="modelled: seeded tokens, drafts accepted at the assumed rates",
     )

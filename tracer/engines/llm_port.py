@@ -20,11 +20,6 @@ class LlmPort:
         self._max_model_len = max_model_len
         self._start = time.monotonic()
 
-    def check_fit(self, request: WorkloadRequest) -> None:
-        """Check that the request fits as far as that is known before its media are processed."""
-        least, output = self._prompts.least_tokens(request), self._prompts.output_tokens(request)
-        check_fit(request, least, output, self._max_model_len)
-
     def add(self, request: WorkloadRequest) -> None:
         """Render the request and give it to the engine."""
         from vllm import SamplingParams

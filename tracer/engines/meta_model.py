@@ -76,6 +76,13 @@ def build_draft(vllm_config: Any) -> Any | None:
         return initialize_model(vllm_config=config, model_config=model, **prefix)
 
 
+def parameters_of(*models: Any) -> Iterator[Any]:
+    """Yield the parameters of models; one that is None has none."""
+    for model in models:
+        if model is not None:
+            yield from model.parameters()
+
+
 @contextmanager
 def _settings_kept(vllm_config: Any) -> Iterator[None]:
     """Keep the settings of caches and scheduler, which a draft's configuration shares with the target's.
@@ -90,9 +97,3 @@ def _settings_kept(vllm_config: Any) -> Iterator[None]:
     finally:
         cache.block_size, cache.enable_prefix_caching = before
         scheduler.enable_chunked_prefill, scheduler.max_num_batched_tokens = chunks
-
-
-def weight_bytes(*models: Any) -> int:
-    """Bytes of the parameters as the models declare them, those that are shared counted once."""
-    parameters = {id(p): p for model in models if model is not None for p in model.parameters()}
-    return sum(p.numel() * p.element_size() for p in parameters.values())

@@ -14,8 +14,9 @@ from typing import Any, TextIO
 
 from vstate.schemas.errors import VstateError, one_line
 from vstate.schemas.workload import WorkloadRequest, iter_workload
-from vstate.tracer.engines.driver import Driven, EnginePort, drive
+from vstate.tracer.engines.driver import Driven, EnginePort, check_fit, drive
 from vstate.tracer.engines.job import EngineJob, EngineMessage
+from vstate.tracer.workloads.prompts import PromptSource
 
 TOLD_EVERY = 0.02
 """Share of the requests between two progress messages."""
@@ -35,7 +36,13 @@ def check_anchors_fit() -> None:
         raise VstateError(f"this vLLM is not supported, it lacks {bad[0]}; see vstate doctor")
 
 
-def drive_job(job: EngineJob, engine: EnginePort, block_tokens: int, tell: Tell) -> Driven:
+def text_prompts(job: EngineJob, vllm_config: Any) -> PromptSource:
+    """Return where a job's prompts come from, on an engine of this configuration."""
+    vocabulary = job.text_vocabulary or vllm_config.model_config.get_vocab_size()
+    return PromptSource(job.seed, vocabulary, job.placeholders, vllm_config.cache_config.block_size)
+
+
+def drive_job(job: EngineJob, engine: EnginePort, prompts: PromptSource, max_model_len: int, tell: Tell) -> Driven:
     """Drive a job's workload and tell of its progress.
 
     Raises:
@@ -46,7 +53,7 @@ def drive_job(job: EngineJob, engine: EnginePort, block_tokens: int, tell: Tell)
     if not job.skip_too_long:
         for line in iter_workload(path):
             if isinstance(line, WorkloadRequest):
-                engine.check_fit(line)
+                check_fit(line, prompts.least_tokens(line), prompts.output_tokens(line), max_model_len)
     last = 0.0
 
     def progress(ended: int) -> EngineMessage:
@@ -54,7 +61,7 @@ def drive_job(job: EngineJob, engine: EnginePort, block_tokens: int, tell: Tell)
             kind="running",
             ended=ended,
             requests=requests,
-            block_tokens=block_tokens,
+            block_tokens=prompts.block_tokens,
             resident_bytes=resident_bytes(),
         )
 

@@ -6,6 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import BaseModel
+
+from vstate.tracer.engines.step_time import StepTime
+
 EngineName = Literal["full", "scheduler"]
 
 ACCEPTANCE = (0.8, 0.6, 0.5)
@@ -27,6 +31,22 @@ class SchedulerOptions:
     tensor_parallel_size: int = 0
     acceptance: tuple[float, ...] = ACCEPTANCE
     step_time: Path | None = None
+
+
+class WorkerSettings(BaseModel):
+    """What the worker of the scheduler engine is told.
+
+    Attributes:
+        seed: Of tokens and acceptance.
+        acceptance: For each draft position the chance that it is accepted if all before it were.
+        device_memory_bytes: Memory of one device; 0 where the pool's size is given in another way.
+        step_time: How long a step takes.
+    """
+
+    seed: int
+    acceptance: tuple[float, ...]
+    device_memory_bytes: int
+    step_time: StepTime
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,8 @@ from vstate.schemas.errors import VstateError
 from vstate.schemas.manifests import ModelOrigin
 from vstate.schemas.workload import MediaKind
 from vstate.tracer.engines.drafting import drafting_arguments
-from vstate.tracer.engines.request import RunRequest
-from vstate.tracer.engines.step_time import DEVICES, Device, StepTime, of_device, read_step_time
+from vstate.tracer.engines.request import RunRequest, WorkerSettings
+from vstate.tracer.engines.step_time import DEVICES, Device, StepTime, find_device, of_device, read_step_time
 from vstate.tracer.models.full_models import build_full, full_arguments, full_model
 from vstate.tracer.models.model import Media
 from vstate.tracer.models.tiny import build, engine_arguments, tiny_model
@@ -33,6 +33,7 @@ class ResolvedModel:
         media: How the model takes media, as far as that is known.
         origin: Where a true-size configuration comes from.
         device: Device that the deployment assumes; None for none.
+        step_time: How long a step is taken to last; None for an engine with a real forward.
     """
 
     location: str
@@ -41,6 +42,7 @@ class ResolvedModel:
     media: Media | None = None
     origin: ModelOrigin | None = None
     device: Device | None = None
+    step_time: StepTime | None = None
 
     @property
     def media_kinds(self) -> tuple[MediaKind, ...]:
@@ -78,7 +80,7 @@ def _full(request: RunRequest, name: str, scratch: Path) -> ResolvedModel:
         shown_arguments=full_arguments(model, Path(request.model), settings),
         media=model.media,
         origin=model.origin,
-        device=_device(deployment.device),
+        device=find_device(deployment.device),
     )
 
 
@@ -96,54 +98,53 @@ def _tiny(request: RunRequest, name: str, scratch: Path) -> ResolvedModel:
 
 
 def _elsewhere(request: RunRequest) -> ResolvedModel:
-    path = Path(request.model)
-    if path.is_dir() and not (path / "config.json").exists():
-        raise VstateError(f"{path} holds no config.json, so it is not a model folder")
-    if not path.exists() and (request.model.startswith((".", "/")) or request.model.count("/") != 1):
-        raise VstateError(f"unknown model {request.model}: give tiny/NAME, full/NAME, a model folder, or a hub id")
+    check_location(request.model, "tiny/NAME, full/NAME, a model folder, or a hub id")
     settings = request.settings | drafting_arguments(request.drafting, Path(request.model))
     return ResolvedModel(request.model, dict(settings), dict(settings))
 
 
-def _device(name: str) -> Device:
-    try:
-        return DEVICES[name.lower()]
-    except KeyError:
-        raise VstateError(f"unknown device {name}; there are {', '.join(DEVICES)}") from None
+def check_location(model: str, known: str) -> None:
+    """Check that a model is a folder with a configuration, or may be a hub id.
+
+    Args:
+        model: What was given.
+        known: What may be given, for the error.
+
+    Raises:
+        VstateError: It is neither.
+    """
+    path = Path(model)
+    if path.is_dir() and not (path / "config.json").exists():
+        raise VstateError(f"{path} holds no config.json, so it is not a model folder")
+    if not path.exists() and (model.startswith((".", "/")) or model.count("/") != 1):
+        raise VstateError(f"unknown model {model}: give {known}")
 
 
 def _for_scheduler(request: RunRequest, model: ResolvedModel) -> ResolvedModel:
     """Add what the scheduler engine's worker is told, and the evidence of it."""
     options = request.scheduler
-    device = _device(options.device) if options.device else model.device
-    time_model = step_time(request, device)
+    device = find_device(options.device) if options.device else model.device
+    step_time = read_step_time(options.step_time) if options.step_time else of_device(device or DEVICES[DEFAULT_DEVICE])
     settings: dict[str, Any] = {}
     if options.tensor_parallel_size:
         settings["tensor_parallel_size"] = options.tensor_parallel_size
     arguments = model.arguments | settings
     sized = any(arguments.get(name) for name in ("num_gpu_blocks_override", "kv_cache_memory_bytes"))
-    told = {
-        "seed": request.seed,
-        "acceptance": list(options.acceptance),
-        "device_memory_bytes": device.memory_bytes if device and not sized else 0,
-        "step_time": time_model.model_dump(),
-    }
     if not sized and device is None:
         raise VstateError(
             "nothing says how large the pool is; give --device, or --set num_gpu_blocks_override=N, "
             "or --set kv_cache_memory_bytes=N"
         )
-    return ResolvedModel(
-        location=model.location,
+    told = WorkerSettings(
+        seed=request.seed,
+        acceptance=options.acceptance,
+        device_memory_bytes=device.memory_bytes if device and not sized else 0,
+        step_time=step_time,
+    ).model_dump(mode="json")
+    return replace(
+        model,
         arguments=arguments | {"additional_config": {SETTINGS_KEY: told}},
         shown_arguments=model.shown_arguments | settings | {"scheduler_engine": told},
-        media=model.media,
-        origin=model.origin,
         device=device,
+        step_time=step_time,
     )
-
-
-def step_time(request: RunRequest, device: Device | None) -> StepTime:
-    """Return the step-time model of a run."""
-    fitted = request.scheduler.step_time
-    return read_step_time(fitted) if fitted else of_device(device or DEVICES[DEFAULT_DEVICE])

@@ -8,10 +8,9 @@ from __future__ import annotations
 from vstate.tracer.engines.core_port import CorePort
 from vstate.tracer.engines.core_prompts import CorePrompts
 from vstate.tracer.engines.job import EngineJob, EngineMessage
-from vstate.tracer.engines.process import Tell, check_anchors_fit, drive_job, main
+from vstate.tracer.engines.process import Tell, check_anchors_fit, drive_job, main, text_prompts
 from vstate.tracer.modelled_time import CLOCK
 from vstate.tracer.models.meta_build import restore_latent_settings
-from vstate.tracer.workloads.prompts import PromptSource
 
 WORKER = "vstate.tracer.engines.scheduler_worker.SchedulerWorker"
 
@@ -34,11 +33,9 @@ def run(job: EngineJob, tell: Tell) -> None:
     config.cache_config.kv_cache_memory_bytes = job.arguments.get("kv_cache_memory_bytes")
     CLOCK.start()
     core = EngineCore(config, Executor.get_class(config), log_stats=False)
-    block_tokens = config.cache_config.block_size
-    vocabulary = job.text_vocabulary or config.model_config.get_vocab_size()
-    text = PromptSource(job.seed, vocabulary, job.placeholders, block_tokens)
-    prompts = CorePrompts(text, job.placeholders, job.seed, config)
-    driven = drive_job(job, CorePort(core, prompts, config.model_config.max_model_len), block_tokens, tell)
+    text, max_model_len = text_prompts(job, config), config.model_config.max_model_len
+    port = CorePort(core, CorePrompts(text, job.seed, config), max_model_len)
+    driven = drive_job(job, port, text, max_model_len, tell)
     costs = core.model_executor.driver_worker.worker.costs
     core.shutdown()
     tell(
@@ -46,9 +43,9 @@ def run(job: EngineJob, tell: Tell) -> None:
             kind="done",
             steps=driven.steps,
             skipped=driven.skipped,
-            block_tokens=block_tokens,
+            block_tokens=text.block_tokens,
             modelled_seconds=CLOCK.seconds,
-            costs=costs,
+            costs=costs.model_dump(),
         )
     )
 

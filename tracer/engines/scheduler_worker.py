@@ -5,34 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel
 from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT, DraftTokenIds, ModelRunnerOutput
 
+from vstate.inventory.tensors import shape_bytes
 from vstate.schemas.errors import VstateError
-from vstate.tracer.engines.meta_model import build_draft, weight_bytes
+from vstate.schemas.vocabulary import GIB
+from vstate.tracer.engines.meta_model import build_draft, parameters_of
+from vstate.tracer.engines.request import WorkerSettings
 from vstate.tracer.engines.resolve import SETTINGS_KEY
 from vstate.tracer.engines.seeded import SeededModel
 from vstate.tracer.engines.stand_in import StandInWorker
 from vstate.tracer.engines.step_costs import StepCosts, step_costs
-from vstate.tracer.engines.step_time import GIB, StepTime
 from vstate.tracer.modelled_time import CLOCK
 from vstate.tracer.models.meta_build import construction_patches
-
-
-class WorkerSettings(BaseModel):
-    """What the worker is told.
-
-    Attributes:
-        seed: Of tokens and acceptance.
-        acceptance: For each draft position the chance that it is accepted if all before it were.
-        device_memory_bytes: Memory of one device; 0 where the pool's size is given in another way.
-        step_time: How long a step takes.
-    """
-
-    seed: int
-    acceptance: tuple[float, ...]
-    device_memory_bytes: int
-    step_time: StepTime
 
 
 class Progress:
@@ -67,7 +52,7 @@ class SchedulerWorker(StandInWorker):
         with construction_patches():
             super().load_model(load_dummy_weights=load_dummy_weights)
             self.draft = build_draft(self.vllm_config)
-        self.weights_memory_bytes = weight_bytes(self.model, self.draft)
+        self.weights_memory_bytes = shape_bytes(parameters_of(self.model, self.draft))
 
     def determine_available_memory(self) -> int:
         """Return the bytes that the pool may take: the device's share for vLLM less the weights of one rank.

@@ -5,18 +5,8 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 
+from vstate.tracer.workloads.splitmix import MASK, STEP, mixed
 from vstate.tracer.workloads.tokens import FIRST_TOKEN
-
-_MASK = (1 << 64) - 1
-_STEP = 0x9E3779B97F4A7C15
-
-
-def mixed(value: int) -> int:
-    """64 bits that depend on all bits of ``value`` (the finisher of SplitMix64: Steele, Lea, Flood 2014)."""
-    value = (value + _STEP) & _MASK
-    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
-    return value ^ (value >> 31)
 
 
 class SeededModel:
@@ -41,7 +31,7 @@ class SeededModel:
     def tokens(self, start: int, position: int, count: int) -> list[int]:
         """Return ``count`` tokens of a request from a position of its output on."""
         return [
-            FIRST_TOKEN + (((start + place * _STEP) & _MASK) >> 32) % self._span
+            FIRST_TOKEN + (((start + place * STEP) & MASK) >> 32) % self._span
             for place in range(position, position + count)
         ]
 

@@ -14,6 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
+from vstate.inventory.from_vllm import layer_states, window_tokens
+from vstate.inventory.tensors import shape_bytes
+
 Ints = npt.NDArray[np.int64]
 
 
@@ -117,6 +120,7 @@ def step_costs(vllm_config: Any, target: Any, draft: Any | None, specs: dict[str
         draft: Its draft, if that is a model.
         specs: The spec of each layer with a cache.
     """
+    layers = vllm_config.compilation_config.static_forward_context
     encoder = _encoder_parameters(target)
     lookups = {id(p) for model in (target, draft) if model is not None for p in _lookup_parameters(model)}
     shared: dict[int, Any] = {}
@@ -131,21 +135,17 @@ def step_costs(vllm_config: Any, target: Any, draft: Any | None, specs: dict[str
                 (experts if routed else shared)[id(parameter)] = parameter
     return StepCosts(
         weights=_weights(shared.values()),
-        weight_bytes=_bytes(shared.values()),
+        weight_bytes=shape_bytes(shared.values()),
         experts=_expert_costs(vllm_config, experts.values()),
-        attention=_attention_costs(vllm_config, specs),
-        state_bytes=_state_bytes(specs),
+        attention=_attention_costs(layers, specs),
+        state_bytes=_state_bytes(layers, specs),
         encoder_weights=_weights(encoder.values()),
-        encoder_bytes=_bytes(encoder.values()),
+        encoder_bytes=shape_bytes(encoder.values()),
     )
 
 
 def _weights(parameters: Any) -> int:
     return sum(p.numel() for p in parameters)
-
-
-def _bytes(parameters: Any) -> int:
-    return sum(p.numel() * p.element_size() for p in parameters)
 
 
 def _encoder_parameters(model: Any) -> dict[int, Any]:
@@ -174,7 +174,7 @@ def _expert_costs(vllm_config: Any, parameters: Any) -> tuple[ExpertCost, ...]:
         by_count.setdefault(int(parameter.shape[0]), []).append(parameter)
     chosen = _chosen_experts(vllm_config.model_config.hf_text_config)
     return tuple(
-        ExpertCost(experts=count, chosen=min(count, chosen), weights=_weights(found), weight_bytes=_bytes(found))
+        ExpertCost(experts=count, chosen=min(count, chosen), weights=_weights(found), weight_bytes=shape_bytes(found))
         for count, found in sorted(by_count.items())
     )
 
@@ -187,19 +187,17 @@ def _chosen_experts(config: Any) -> int:
     return 1
 
 
-def _attention_costs(vllm_config: Any, specs: dict[str, Any]) -> tuple[AttentionCost, ...]:
+def _attention_costs(layers: dict[str, Any], specs: dict[str, Any]) -> tuple[AttentionCost, ...]:
     from vllm.v1.kv_cache_interface import AttentionSpec
 
-    layers = vllm_config.compilation_config.static_forward_context
     found: dict[int, list[float]] = {}
     for name, spec in specs.items():
         if not isinstance(spec, AttentionSpec):
             continue
         layer = layers.get(name)
-        window = int(getattr(spec, "sliding_window", None) or getattr(layer, "sliding_window", None) or 0)
         heads, size = getattr(layer, "num_heads", 0) or 0, getattr(layer, "head_size", 0) or 0
-        total = found.setdefault(window, [0.0, 0.0])
-        total[0] += getattr(spec, "unpadded_page_size_bytes", spec.page_size_bytes) / spec.block_size
+        total = found.setdefault(window_tokens(spec, layer), [0.0, 0.0])
+        total[0] += _block_bytes(name, spec, layers) / spec.block_size
         total[1] += 4.0 * heads * size
     return tuple(
         AttentionCost(window_tokens=window, context_bytes=found[window][0], context_flops=found[window][1])
@@ -207,10 +205,12 @@ def _attention_costs(vllm_config: Any, specs: dict[str, Any]) -> tuple[Attention
     )
 
 
-def _state_bytes(specs: dict[str, Any]) -> int:
-    from dataclasses import replace
-
+def _state_bytes(layers: dict[str, Any], specs: dict[str, Any]) -> int:
     from vllm.v1.kv_cache_interface import MambaSpec
 
-    states = [spec for spec in specs.values() if isinstance(spec, MambaSpec)]
-    return sum(replace(spec, page_size_padded=None).page_size_bytes for spec in states)
+    return sum(_block_bytes(name, spec, layers) for name, spec in specs.items() if isinstance(spec, MambaSpec))
+
+
+def _block_bytes(name: str, spec: Any, layers: dict[str, Any]) -> int:
+    """Unpadded bytes of one block of a layer."""
+    return sum(state.block_bytes for state in layer_states(name, spec, layers))

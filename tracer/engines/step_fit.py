@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from vstate.tracer.engines.launch import run_engine
 from vstate.tracer.engines.request import RunRequest, SchedulerOptions
 from vstate.tracer.engines.step_costs import StepCosts
 from vstate.tracer.engines.step_time import StepTime, fit
-from vstate.tracer.outcome import stream_batches
+from vstate.tracer.outcome import stream_rows
 
 ONE_REQUEST = '{"id":"one","when":{"at_step":0},"prompt":[{"name":"one","length":{"tokens":9}}],"output":{"tokens":1}}'
 ENDS = (RequestKind.FINISH, RequestKind.ABORT, RequestKind.PREEMPT)
@@ -105,15 +105,10 @@ def measured_steps(run: Path) -> Iterator[MeasuredStep]:
         yield from _steps_of(folder)
 
 
-def _rows(folder: Path, table: str) -> list[dict[str, Any]]:
-    files = sorted(folder.glob(f"{table}-*.arrows"))
-    return [row for path in files for batch in stream_batches(path) for row in batch.to_pylist()]
-
-
 def _steps_of(folder: Path) -> Iterator[MeasuredStep]:
-    durations, tokens = _durations(_rows(folder, "step"))
-    chunks, decodes = _work(_rows(folder, "request"))
-    encoding = {row["step"] for row in _rows(folder, "encoder") if row["kind"] == EncoderKind.ALLOCATE}
+    durations, tokens = _durations(stream_rows(folder, "step"))
+    chunks, decodes = _work(stream_rows(folder, "request"))
+    encoding = {row["step"] for row in stream_rows(folder, "encoder") if row["kind"] == EncoderKind.ALLOCATE}
     for step, seconds in durations.items():
         computed = [float(done) for done, _ in chunks[step]]
         scheduled = [float(count) for _, count in chunks[step]]
@@ -125,7 +120,7 @@ def _steps_of(folder: Path) -> Iterator[MeasuredStep]:
         yield MeasuredStep(seconds, computed + decodes[step], scheduled + [share] * len(decodes[step]))
 
 
-def _durations(rows: list[dict[str, Any]]) -> tuple[dict[int, float], dict[int, int]]:
+def _durations(rows: Iterable[dict[str, Any]]) -> tuple[dict[int, float], dict[int, int]]:
     """Return the seconds from a step's scheduling, or the end of the one before, to its own end, and its tokens."""
     begun: dict[int, int] = {}
     tokens: dict[int, int] = {}
@@ -141,7 +136,7 @@ def _durations(rows: list[dict[str, Any]]) -> tuple[dict[int, float], dict[int, 
     return durations, tokens
 
 
-def _work(rows: list[dict[str, Any]]) -> tuple[dict[int, list[tuple[int, int]]], dict[int, list[float]]]:
+def _work(rows: Iterable[dict[str, Any]]) -> tuple[dict[int, list[tuple[int, int]]], dict[int, list[float]]]:
     """Return per step its prompt chunks as (computed, scheduled), and what decoding requests had computed."""
     chunks: dict[int, list[tuple[int, int]]] = defaultdict(list)
     decodes: dict[int, list[float]] = defaultdict(list)

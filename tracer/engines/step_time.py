@@ -21,8 +21,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from vstate.schemas.errors import VstateError
-
-GIB = 1 << 30
+from vstate.schemas.vocabulary import GIB
 
 Floats = npt.NDArray[np.float64]
 
@@ -77,6 +76,18 @@ COMPUTE_EFFICIENCY = 0.5
 MEMORY_EFFICIENCY = 0.7
 FIXED_SECONDS = 0.004
 """Assumed shares of the data sheet that a step reaches, and the assumed rest of it."""
+
+
+def find_device(name: str) -> Device:
+    """Return a device by its name in any case.
+
+    Raises:
+        VstateError: There is none.
+    """
+    try:
+        return DEVICES[name.lower()]
+    except KeyError:
+        raise VstateError(f"unknown device {name}; there are {', '.join(DEVICES)}") from None
 
 
 class StepTime(BaseModel):

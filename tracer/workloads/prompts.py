@@ -6,13 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vstate.schemas.errors import VstateError
-from vstate.schemas.workload import HashedBlocks, MediaKind, MediaSegment, Segment, WorkloadRequest
+from vstate.schemas.workload import HashedBlocks, MediaKind, MediaSegment, Segment, WorkloadRequest, text_tokens
 from vstate.tracer.workloads.media import engine_media
 from vstate.tracer.workloads.tokens import TokenSource
 
 
 class PromptSource:
-    """Makes prompts of token ids, media standing in them as the model's placeholders."""
+    """Makes prompts of token ids, media standing in them as the model's placeholders.
+
+    Attributes:
+        block_tokens: Unit of the workload's lengths.
+    """
 
     def __init__(
         self,
@@ -32,7 +36,7 @@ class PromptSource:
         self._seed = seed
         self._tokens = TokenSource(seed, vocabulary)
         self._placeholders = placeholders
-        self._block_tokens = block_tokens
+        self.block_tokens = block_tokens
 
     def prompt(self, request: WorkloadRequest) -> dict[str, Any]:
         """Return the request's prompt as vLLM takes it.
@@ -56,7 +60,7 @@ class PromptSource:
         token_ids: list[int] = []
         for part in request.prompt:
             if isinstance(part, MediaSegment):
-                token_ids += self._placeholder(request.id, part.media.kind)
+                token_ids += self.placeholder(request.id, part.media.kind)
             else:
                 token_ids += self.part_tokens(part)
         return token_ids
@@ -65,25 +69,23 @@ class PromptSource:
         """Return the tokens of a part that is no media item."""
         if isinstance(part, HashedBlocks):
             return self._tokens.hashed(part.block_ranges, part.block_tokens, part.tokens)
-        return self._tokens.segment(part.name, part.length.resolve(self._block_tokens))
+        return self._tokens.segment(part.name, part.length.resolve(self.block_tokens))
 
     def least_tokens(self, request: WorkloadRequest) -> int:
         """Return how many tokens the prompt has at least: a media item counts as its placeholder."""
-        total = 0
-        for part in request.prompt:
-            if isinstance(part, MediaSegment):
-                total += len(self._placeholder(request.id, part.media.kind))
-            elif isinstance(part, HashedBlocks):
-                total += part.tokens
-            else:
-                total += part.length.resolve(self._block_tokens)
-        return total
+        media = (part.media.kind for part in request.prompt if isinstance(part, MediaSegment))
+        return text_tokens(request, self.block_tokens) + sum(len(self.placeholder(request.id, kind)) for kind in media)
 
     def output_tokens(self, request: WorkloadRequest) -> int:
         """Return the length of the request's output."""
-        return request.output.resolve(self._block_tokens)
+        return request.output.resolve(self.block_tokens)
 
-    def _placeholder(self, request: str, kind: MediaKind) -> Sequence[int]:
+    def placeholder(self, request: str, kind: MediaKind) -> Sequence[int]:
+        """Return the tokens that stand for an item of a request.
+
+        Raises:
+            VstateError: The model takes no such media.
+        """
         if kind not in self._placeholders:
             takes = f"only {', '.join(self._placeholders)}" if self._placeholders else "no media"
             raise VstateError(f"request {request!r} holds media of kind {kind}; the model takes {takes}")

@@ -14,6 +14,7 @@ from vstate.schemas.workload import (
     WorkloadRequest,
     iter_workload,
     scan_workload,
+    text_tokens,
 )
 
 WINDOW_S = 10.0
@@ -124,7 +125,7 @@ def summarize(path: Path, block_tokens: int) -> WorkloadSummary:
             aborts += 1
             continue
         media.update(part.media.kind for part in line.prompt if isinstance(part, MediaSegment))
-        inputs.append(_known_tokens(line, block_tokens))
+        inputs.append(text_tokens(line, block_tokens))
         outputs.append(line.output.resolve(block_tokens))
         reusable += cache.add(line)
         if line.when.at_s is not None:
@@ -145,16 +146,6 @@ def summarize(path: Path, block_tokens: int) -> WorkloadSummary:
         media_items=dict(sorted(media.items())),
         block_tokens=block_tokens,
     )
-
-
-def _known_tokens(request: WorkloadRequest, block_tokens: int) -> int:
-    total = 0
-    for part in request.prompt:
-        if isinstance(part, HashedBlocks):
-            total += part.tokens
-        elif not isinstance(part, MediaSegment):
-            total += part.length.resolve(block_tokens)
-    return total
 
 
 def _distribution(values: array[int]) -> Distribution:

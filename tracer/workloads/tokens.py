@@ -6,10 +6,12 @@ import zlib
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
+
+from vstate.tracer.workloads.splitmix import STEP, mixed_all
 
 FIRST_TOKEN = 16
 """Lower ids are left out: models use them for special tokens."""
+_SEEDS = np.uint64(0xD1342543DE82EF95)
 
 
 class TokenSource:
@@ -44,20 +46,8 @@ class TokenSource:
         ids = np.concatenate([np.arange(first, first + count, dtype=np.uint64) for first, count in ranges])
         places = np.arange(block_tokens, dtype=np.uint64)
         with np.errstate(over="ignore"):
-            starts = _mixed(ids + np.uint64(self._seed) * _SEEDS)
-            drawn = _mixed((starts[:, None] + places * _STEP).reshape(-1)[:length])
+            starts = mixed_all(ids + np.uint64(self._seed) * _SEEDS)
+            drawn = mixed_all((starts[:, None] + places * np.uint64(STEP)).reshape(-1)[:length])
         span = np.uint64(self._vocabulary - FIRST_TOKEN)
         tokens: list[int] = (drawn % span + np.uint64(FIRST_TOKEN)).astype(np.int64).tolist()
         return tokens
-
-
-_STEP = np.uint64(0x9E3779B97F4A7C15)
-_SEEDS = np.uint64(0xD1342543DE82EF95)
-
-
-def _mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Return 64 bits each that depend on all bits of a value."""
-    values = values + _STEP
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))

@@ -13,6 +13,7 @@ from vstate.candidate.differences import Difference, Nearest
 from vstate.candidate.report import BackendEvidence, Benchmark, Books, CorrectnessRun, Revision, Status, Verification
 from vstate.candidate.revision import Commit
 from vstate.candidate.weights import Weights
+from vstate.schemas.vocabulary import GIB, MIB
 
 SIDE_BY_SIDE_COLUMNS = 120
 """Width from which the four stand beside each other."""
@@ -21,8 +22,6 @@ SHOWN_ROWS = 12
 """Rows of a list that are shown; JSON has all of them."""
 SHOWN_CHARACTERS = 40
 """Length of a value that is shown."""
-MIB = 1 << 20
-GIB = 1 << 30
 STYLES: dict[Status, str] = {"ok": "green", "failed": "red", "not run": "yellow"}
 
 

@@ -9,12 +9,13 @@ from typing import Any
 
 from vstate.candidate.differences import nearest_model
 from vstate.candidate.report import Revision
-from vstate.candidate.revision import configuration_digest, folder_revision, quantization, read_config
+from vstate.candidate.revision import folder_revision, quantization, read_config
 from vstate.candidate.weights import folder_weights
 from vstate.schemas.errors import VstateError
 from vstate.tracer.engines.request import EngineName, RunRequest, SchedulerOptions
 from vstate.tracer.engines.resolve import DEFAULT_DEVICE
-from vstate.tracer.engines.step_time import DEVICES
+from vstate.tracer.engines.step_time import find_device
+from vstate.tracer.models.full_model import configuration_digest
 from vstate.tracer.models.full_models import COMMON_ARGUMENTS, full_model
 from vstate.tracer.models.tiny import build, tiny_model
 
@@ -99,8 +100,8 @@ def find_subject(question: Question) -> Subject:
     """
     if question.workload != "smoke" and not Path(question.workload).is_file():
         raise VstateError(f"unknown workload {question.workload}: give smoke or a JSONL file")
-    if question.device and question.device.lower() not in DEVICES:
-        raise VstateError(f"unknown device {question.device}; there are {', '.join(DEVICES)}")
+    if question.device:
+        find_device(question.device)
     kind, _, name = question.model.partition("/")
     if kind == "full" and name:
         return _full(question, name)
@@ -170,7 +171,6 @@ def _without_weights(folder: Path, nearest: str) -> dict[str, Any]:
         model = full_model(nearest.removeprefix("full/"))
         # Trusting a folder's code is for whoever gives the folder to say.
         settings |= {name: value for name, value in model.arguments.items() if name != "trust_remote_code"}
-        if draft := model.draft:
-            drafting = {"method": draft.method, "num_speculative_tokens": draft.tokens}
-            settings["speculative_config"] = drafting | draft.arguments
+        if model.draft:
+            settings["speculative_config"] = model.draft.speculative_config
     return settings

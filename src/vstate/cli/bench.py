@@ -10,9 +10,8 @@ from typing import Annotated
 import typer
 
 from vstate.schemas.errors import require_vllm
+from vstate.schemas.vocabulary import MIB
 from vstate.tracer.engines.job import EngineMessage
-
-MIB = 1 << 20
 
 bench_app = typer.Typer(help="Measure vstate's own cost.", no_args_is_help=True)
 

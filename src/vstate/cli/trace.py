@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from vstate.cli.switch import off, on
 from vstate.schemas.errors import VstateError, require_vllm
+from vstate.schemas.vocabulary import MIB
 from vstate.tracer.engines.job import EngineMessage
 
 trace_app = typer.Typer(help="Trace an engine, and look at traces.", no_args_is_help=True)
@@ -134,7 +135,7 @@ def run(
         seed=seed,
         settings=_settings(setting or []),
         own_process=engine_core is EngineCorePlace.OWN_PROCESS,
-        max_disk_bytes=max_disk * 1024 * 1024,
+        max_disk_bytes=max_disk * MIB,
         engine=engine.value,
         drafting=spec,
         skip_too_long=too_long is TooLong.SKIP,
@@ -174,7 +175,7 @@ def serve(
     from vstate.tracer.engines.serve import serve as serve_traced
 
     folder = out or Path("runs") / f"serve-{datetime.now(UTC).strftime('%Y%m%d-%H%M%S')}"
-    code = serve_traced(folder, arguments, max_disk * 1024 * 1024)
+    code = serve_traced(folder, arguments, max_disk * MIB)
     kept = str(folder) if folder.exists() else "no run, tracing was never on"
     typer.echo(f"{kept}: the server ended with code {code}", err=True)
     if code not in (0, -2, -15):

@@ -19,6 +19,7 @@ from vstate.doctor.child import answer_parent
 from vstate.doctor.plan import PlanAnswer, PlanRequest
 from vstate.schemas.errors import VstateError, one_line
 from vstate.tracer.anchors import replaced_classes
+from vstate.tracer.engines.resolve import check_location
 from vstate.tracer.models.tiny import build, engine_arguments, tiny_model
 from vstate.tracer.session import process_manifest
 
@@ -64,7 +65,7 @@ def engine_config(request: PlanRequest, scratch: Path) -> Any:
         parsed = _parse(request.arguments, engine_arguments(tiny, folder, {}))
         parsed.model = str(folder)
     else:
-        _check_model(model)
+        check_location(model, "tiny/NAME, a model folder, or a hub id")
     try:
         arguments = AsyncEngineArgs.from_cli_args(parsed)
         arguments.worker_cls, arguments.load_format = WORKER, "dummy"
@@ -87,14 +88,6 @@ def engine_config(request: PlanRequest, scratch: Path) -> Any:
     if parallel.tensor_parallel_size > 1 and config.device_config.device_type != "cpu":
         raise VstateError("a plan of several tensor-parallel ranks is made on the CPU platform only")
     return config
-
-
-def _check_model(model: str) -> None:
-    path = Path(model)
-    if path.is_dir() and not (path / "config.json").exists():
-        raise VstateError(f"{model} holds no config.json, so it is not a model folder")
-    if not path.exists() and (model.startswith((".", "/")) or model.count("/") != 1):
-        raise VstateError(f"unknown model {model}: give tiny/NAME, a model folder, or a hub id")
 
 
 def _parse(arguments: list[str], defaults: dict[str, Any]) -> Namespace:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 
+from vstate.inventory.tensors import shape_bytes
 from vstate.schemas.errors import VstateError
-from vstate.tracer.engines.meta_model import build_draft, weight_bytes
+from vstate.tracer.engines.meta_model import build_draft, parameters_of
 from vstate.tracer.engines.stand_in import StandInWorker
 
 
@@ -35,4 +36,4 @@ class PlanWorker(StandInWorker):
                 "the memory of the device is not known before a start; give --kv-cache-bytes, as in 16GiB"
             )
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return int(total * cache.gpu_memory_utilization) - weight_bytes(self.model, self.draft)
+        return int(total * cache.gpu_memory_utilization) - shape_bytes(parameters_of(self.model, self.draft))

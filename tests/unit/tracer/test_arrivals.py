@@ -32,9 +32,6 @@ class PlainEngine:
         self.lengths = lengths or {}
         self.longest = longest
 
-    def check_fit(self, request):
-        pass
-
     def add(self, request):
         if self.longest is not None and len(request.id) > self.longest:
             raise TooLongError(request.id)

@@ -86,6 +86,10 @@ class Draws:
             at_s += self.exponential(1 / self._options.rate)
             yield arrival(at_s)
 
+    def numbered_arrivals(self) -> Iterator[tuple[int, Trigger]]:
+        """Return the arrivals of all requests, numbered."""
+        return zip(range(self._options.requests), self.arrivals(), strict=False)
+
     def request(self, number: int, when: Trigger, *leading: PromptSegment) -> WorkloadRequest:
         """Return a request with a text of its own behind the ``leading`` parts of its prompt."""
         own = Segment(name=f"own-{number}", length=self.tokens(self._options.input_tokens))

@@ -19,7 +19,7 @@ def make(options: GeneratorOptions) -> Iterator[WorkloadRequest]:
     """Make the requests."""
     draws = Draws(options)
     least = (options.long_tokens + 1) // 2
-    for number, when in zip(range(options.requests), draws.arrivals(), strict=False):
+    for number, when in draws.numbered_arrivals():
         if draws.uniform() < options.long_share:
             length = Length(tokens=least + draws.below(options.long_tokens - least + 1))
             yield draws.request(number, when, Segment(name=f"document-{number}", length=length))

@@ -20,7 +20,7 @@ def make(options: GeneratorOptions) -> Iterator[WorkloadRequest]:
     """Make the requests."""
     draws = Draws(options)
     pools = [[_item(draws, kind, number) for number in range(options.items)] for kind in options.kinds]
-    for number, when in zip(range(options.requests), draws.arrivals(), strict=False):
+    for number, when in draws.numbered_arrivals():
         pool = pools[draws.below(len(pools))]
         yield draws.request(number, when, MediaSegment(media=pool[draws.below(len(pool))]))
 

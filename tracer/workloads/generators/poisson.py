@@ -14,5 +14,5 @@ OPTIONS: frozenset[str] = frozenset()
 def make(options: GeneratorOptions) -> Iterator[WorkloadRequest]:
     """Make the requests."""
     draws = Draws(options)
-    for number, when in zip(range(options.requests), draws.arrivals(), strict=False):
+    for number, when in draws.numbered_arrivals():
         yield draws.request(number, when)

@@ -15,5 +15,5 @@ def make(options: GeneratorOptions) -> Iterator[WorkloadRequest]:
     """Make the requests."""
     draws = Draws(options)
     length = Length(tokens=options.prefix_tokens)
-    for number, when in zip(range(options.requests), draws.arrivals(), strict=False):
+    for number, when in draws.numbered_arrivals():
         yield draws.request(number, when, Segment(name=f"prefix-{draws.below(options.prefixes)}", length=length))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from vstate.schemas.workload import WorkloadRequest
 from vstate.tracer.workloads.importers.reading import Fields, csv_rows
-from vstate.tracer.workloads.importers.rows import ImportOptions, Tally, TraceRow, arriving, rounds
+from vstate.tracer.workloads.importers.rows import ImportOptions, Tally, TraceRow, open_loop
 
 HEADER = (
     "source format: Azure LLM inference trace (Azure/AzurePublicDataset, CC BY 4.0)",
@@ -27,7 +27,7 @@ def read(path: Path, options: ImportOptions, tally: Tally) -> Iterator[WorkloadR
     Raises:
         VstateError: The file cannot be read, or a row is not of the format.
     """
-    return (arriving(row, options.speed) for row in rounds(lambda: _rows(path), options, tally))
+    return open_loop(lambda: _rows(path), options, tally)
 
 
 def _rows(path: Path) -> Iterator[TraceRow]:

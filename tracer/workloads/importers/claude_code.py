@@ -13,7 +13,7 @@ from typing import Any
 
 from vstate.schemas.errors import VstateError
 from vstate.schemas.workload import Trigger, WorkloadRequest
-from vstate.tracer.workloads.importers.reading import Fields, json_rows, text_lines
+from vstate.tracer.workloads.importers.reading import Fields, json_rows, trace_lines
 from vstate.tracer.workloads.importers.rows import ImportOptions, Tally, TraceRow, checked, request, rounds
 
 BLOCK_TOKENS = 64
@@ -95,7 +95,7 @@ def _sessions(path: Path) -> Iterator[TraceRow]:
 
 def _session(path: Path, number: int) -> Iterator[TraceRow]:
     try:
-        session = json.loads("".join(text_lines(path)))
+        session = json.loads("".join(trace_lines(path)))
     except ValueError as error:
         raise VstateError(f"{path}: not JSON: {error}") from error
     if not isinstance(session, dict) or not isinstance(session.get("requests"), list):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from vstate.schemas.workload import WorkloadRequest
 from vstate.tracer.workloads.importers.reading import json_rows
-from vstate.tracer.workloads.importers.rows import ImportOptions, Tally, TraceRow, arriving, checked, rounds
+from vstate.tracer.workloads.importers.rows import ImportOptions, Tally, TraceRow, checked, open_loop
 
 BLOCK_TOKENS = 512
 HEADER = (
@@ -31,7 +31,7 @@ def read(path: Path, options: ImportOptions, tally: Tally) -> Iterator[WorkloadR
     Raises:
         VstateError: The file cannot be read, or a row is not of the format.
     """
-    return (arriving(row, options.speed) for row in rounds(lambda: _rows(path), options, tally))
+    return open_loop(lambda: _rows(path), options, tally)
 
 
 def _rows(path: Path) -> Iterator[TraceRow]:

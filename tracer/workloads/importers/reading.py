@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import json
 import math
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from vstate.schemas.errors import VstateError
+from vstate.schemas.text_files import text_lines
 
 BLOCK_IDS = 2**63
 """The ids that a workload can hold are below it."""
@@ -125,17 +124,13 @@ def runs(ids: list[int]) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-def text_lines(path: Path) -> Iterator[str]:
-    """Read a file line by line, also one that is compressed with gzip (``.gz``).
+def trace_lines(path: Path) -> Iterator[str]:
+    """Read a trace line by line; some sources begin with a byte order mark, and CSV keeps its own line ends.
 
     Raises:
         VstateError: It cannot be read.
     """
-    try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig", newline="") as file:
-            yield from file
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
-        raise VstateError(f"cannot read trace {path}: {error}") from error
+    return text_lines(path, "trace", encoding="utf-8-sig", newline="")
 
 
 def json_rows(path: Path) -> Iterator[Fields]:
@@ -144,7 +139,7 @@ def json_rows(path: Path) -> Iterator[Fields]:
     Raises:
         VstateError: The file cannot be read, or a line is no JSON object.
     """
-    for number, line in enumerate(text_lines(path), 1):
+    for number, line in enumerate(trace_lines(path), 1):
         if line.strip():
             try:
                 values = json.loads(line)
@@ -161,7 +156,7 @@ def csv_rows(path: Path) -> Iterator[Fields]:
     Raises:
         VstateError: The file cannot be read or is empty, or a line has another number of columns than the first.
     """
-    reader = csv.reader(text_lines(path))
+    reader = csv.reader(trace_lines(path))
     try:
         names = next(reader, None)
         if names is None:

@@ -143,6 +143,13 @@ def _in_round(row: TraceRow, turn: int, period_s: float) -> TraceRow:
     )
 
 
+def open_loop(
+    rows: Callable[[], Iterator[TraceRow]], options: ImportOptions, tally: Tally
+) -> Iterator[WorkloadRequest]:
+    """Return the requests of the rows wanted, each arriving by the clock (see `rounds`)."""
+    return (arriving(row, options.speed) for row in rounds(rows, options, tally))
+
+
 def arriving(row: TraceRow, speed: float) -> WorkloadRequest:
     """Return the request of a row that arrives by the clock."""
     return request(row, Trigger(at_s=round(row.at_s / speed, 6)))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from vstate.schemas.workload import WorkloadRequest
 from vstate.tracer.workloads.importers.reading import csv_rows, json_rows
-from vstate.tracer.workloads.importers.rows import ImportOptions, Tally, TraceRow, arriving, rounds
+from vstate.tracer.workloads.importers.rows import ImportOptions, Tally, TraceRow, open_loop
 
 HEADER = (
     "source format: stat trace of an offline batch (alibaba/ServeGen data/offline, trace_d to trace_f; JSONL),",
@@ -36,7 +36,7 @@ def read(path: Path, options: ImportOptions, tally: Tally) -> Iterator[WorkloadR
     """
     made = path.name.removesuffix(".gz").endswith(".csv")
     source = _made if made else _batch
-    return (arriving(row, options.speed) for row in rounds(lambda: source(path), options, tally))
+    return open_loop(lambda: source(path), options, tally)
 
 
 def _made(path: Path) -> Iterator[TraceRow]:
