@@ -15,9 +15,9 @@ import datetime
 import fcntl
 import json
 import os
-import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -26,16 +26,22 @@ from typing import Any
 
 from vstate.bench.overhead import machine_line
 from vstate.bench.scheduler import measure_scheduler
+from vstate.reconcile.job import reconcile_run
 from vstate.schemas.errors import VstateError
+from vstate.schemas.manifests import PROCESS_FILE, ProcessManifest, read_manifest
+from vstate.schemas.vocabulary import GIB, MIB
 from vstate.tracer.engines.job import EngineMessage
 from vstate.tracer.engines.request import RunRequest
 from vstate.tracer.models.full_models import FULL_MODELS, full_model
 
+# As a script, this file has only its own folder on the path; for mypy it is in the package `tools`.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tools.markdown_table import markdown_table  # noqa: E402
+
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / "docs" / "candidates.json"
 PAGE = ROOT / "docs" / "candidates.md"
-GIB = 1 << 30
-MIB = 1 << 20
 
 
 def say(text: str) -> None:
@@ -52,16 +58,6 @@ def records() -> Iterator[dict[str, Any]]:
         yield found
         RECORDS.write_text(json.dumps(dict(sorted(found.items())), indent=1, sort_keys=True) + "\n")
     RECORDS.with_suffix(".lock").unlink(missing_ok=True)
-
-
-def reconciled(run: Path) -> dict[str, Any]:
-    """Reconcile a run and return its summary."""
-    command = [sys.executable, "-m", "vstate.cli.main", "reconcile", str(run), "--json", "--fail-on", "never"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise VstateError(done.stderr.strip() or f"reconcile of {run} failed")
-    summary: dict[str, Any] = json.loads(done.stdout)
-    return summary
 
 
 def run_candidate(name: str, workload: Path, label: str, folder: Path) -> dict[str, Any]:
@@ -82,35 +78,35 @@ def run_candidate(name: str, workload: Path, label: str, folder: Path) -> dict[s
         skip_too_long=True,
     )
 
+    last = -1
+
     def told(message: EngineMessage) -> None:
-        if message.requests and message.ended * 10 // message.requests != told.tenth:  # type: ignore[attr-defined]
-            told.tenth = message.ended * 10 // message.requests  # type: ignore[attr-defined]
+        nonlocal last
+        tenth = 10 * message.ended // message.requests if message.requests else last
+        if tenth != last:
+            last = tenth
             say(f"{name}: {message.ended} of {message.requests} requests")
 
-    told.tenth = -1  # type: ignore[attr-defined]
     row, manifest = measure_scheduler(request, told, keep=True)
-    summary = reconciled(request.out)
-    process = json.loads(next(request.out.glob("events/engine-*/process.json")).read_text())
-    backends: dict[str, int] = {}
-    for backend in process["backends"].values():
-        backends[backend] = backends.get(backend, 0) + 1
+    summary = reconcile_run(request.out).model_dump(mode="json")
+    process = read_manifest(next(request.out.glob(f"events/engine-*/{PROCESS_FILE}")), ProcessManifest)
     assert manifest.modelled is not None
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": machine_line(),
-        "vllm": process["vllm_version"],
+        "vllm": process.vllm_version,
         "model": f"full/{name}",
         "workload": label,
         "device": manifest.modelled.device,
         "tensor_parallel_size": manifest.settings["tensor_parallel_size"],
         "configuration_digest": model.configuration_digest,
         "assumed_fields": sum(row.status == "assumed" for row in model.evidence.fields),
-        "platform": process["platform"],
-        "backends": backends,
-        "groups": len(process["groups"]),
-        "pool_bytes": process["pools"][0]["total_bytes"],
-        "block_bytes": process["pools"][0]["block_bytes"],
-        "block_tokens": sorted({group["block_tokens"] for group in process["groups"]}),
+        "platform": process.platform,
+        "backends": Counter(process.backends.values()),
+        "groups": len(process.groups),
+        "pool_bytes": process.pools[0].total_bytes,
+        "block_bytes": process.pools[0].block_bytes,
+        "block_tokens": sorted({group.block_tokens for group in process.groups}),
         "outcome": manifest.outcome,
         "skipped": manifest.skipped_requests,
         "verdict": summary["verdict"],
@@ -129,12 +125,6 @@ def add_up(estimates: list[dict[str, Any]], source: str, scope: str) -> dict[str
     names = ("undercount_blocks", "overcount_blocks", "estimated_blocks", "observed_peak_blocks")
     chosen = [e for e in estimates if (e["source"], e["scope"]) == (source, scope)]
     return {name: sum(e[name] for e in chosen) for name in names}
-
-
-def table(head: list[str], lines: list[list[str]]) -> str:
-    """Format a table of Markdown."""
-    rows = [head, ["---"] * len(head), *lines]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
 
 
 def page(found: dict[str, Any]) -> str:
@@ -181,7 +171,7 @@ def built(chosen: list[dict[str, Any]]) -> str:
         for r in chosen
     ]
     head = ["model", "deployment (assumed)", "pool of a rank", "block: bytes / tokens", "groups"]
-    return table([*head, "backends (CPU platform)", "configuration", "assumed fields"], lines)
+    return markdown_table([*head, "backends (CPU platform)", "configuration", "assumed fields"], lines)
 
 
 def accounting(chosen: list[dict[str, Any]]) -> str:
@@ -207,7 +197,7 @@ def accounting(chosen: list[dict[str, Any]]) -> str:
         )
     head = ["model", "finished", "hit tokens", "preemptions", "evictions", "blocks held (booked)"]
     head += ["naive under", "vLLM's gate under (prefill)", "vstate under", "vstate over", "reconcile"]
-    return table(head, lines)
+    return markdown_table(head, lines)
 
 
 def speed(chosen: list[dict[str, Any]]) -> str:
@@ -239,7 +229,7 @@ def speed(chosen: list[dict[str, Any]]) -> str:
         "growth after the first quarter",
     ]
     note = f"Measured on {chosen[0]['machine']}, other work beside it; one run each, so no spread.\n\n"
-    return note + table([*head, "events", "trace", "rows lost", "modelled time"], lines)
+    return note + markdown_table([*head, "events", "trace", "rows lost", "modelled time"], lines)
 
 
 def main() -> int:

@@ -19,6 +19,11 @@ from typing import Any, NamedTuple
 from vstate.tracer.models.model import TinyModel
 from vstate.tracer.models.tiny import TINY_MODELS
 
+# As a script, this file has only its own folder on the path; for mypy it is in the package `tools`.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tools.markdown_table import markdown_table  # noqa: E402
+
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "matrix.md"
 Run = dict[str, Any]
 
@@ -153,11 +158,6 @@ def media(runs: Iterable[Run], model: str) -> list[str]:
     return sorted(name.removeprefix("media:") for name in names if name.startswith("media:"))
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return a Markdown table."""
-    return [f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *rows)]
-
-
 def page(record: dict[str, Any]) -> str:
     """Return the page for a record.
 
@@ -181,7 +181,7 @@ def page(record: dict[str, Any]) -> str:
             "",
             *legend(record),
             "",
-            *table(["model", "replay equals", *heads], cells),
+            *markdown_table(["model", "replay equals", *heads], cells).splitlines(),
             "",
             "## Why not",
             "",
@@ -189,7 +189,7 @@ def page(record: dict[str, Any]) -> str:
             "",
             "## The models",
             "",
-            *table(["model", "state", "configuration"], states),
+            *markdown_table(["model", "state", "configuration"], states).splitlines(),
             "",
         ]
     )

@@ -19,7 +19,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
@@ -28,6 +27,7 @@ from xml.etree import ElementTree
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tools import setup_env  # noqa: E402
+from tools.markdown_table import markdown_table  # noqa: E402
 
 VERSIONS = ("0.29.0", "0.30.0", "0.31.0", "0.32.0")
 EXTRAS = "dev,analyze"
@@ -205,13 +205,6 @@ def run_version(version: str, environments: Path, *, select: str, remove: bool) 
     if remove:
         shutil.rmtree(environment.folder)
     return bool(results) and not failed
-
-
-def markdown_table(head: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
-    """Format a table of Markdown."""
-    first = list(head)
-    rows = [first, ["---"] * len(first), *map(list, lines)]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
 
 
 def tally(tests: list[dict[str, str]]) -> str:
