@@ -7,7 +7,7 @@ import pytest
 
 from support.answers import FILE
 from support.engine_record import Recorder
-from support.processes import TESTS
+from support.processes import TESTS, site
 from support.runs import CELLS, USED, make_run
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # several engines at once, each on one core
@@ -55,16 +55,12 @@ REPLAYED = "import support.answers as answers\nanswers.replay()\n"
 @pytest.fixture(scope="session")
 def every_boundary(tmp_path_factory):
     """Environment in which a run is checked against the engine's tables at every boundary."""
-    folder = tmp_path_factory.mktemp("every-boundary")
-    (folder / "sitecustomize.py").write_text(EVERY_BOUNDARY)
-    return {"PYTHONPATH": str(folder)}
+    return {"PYTHONPATH": str(site(tmp_path_factory.mktemp("every-boundary") / "site", EVERY_BOUNDARY))}
 
 
-def _site(folder, *parts):
-    """Environment of an engine that runs ``parts`` first."""
-    folder.mkdir()
-    (folder / "sitecustomize.py").write_text("".join(parts))
-    return {"PYTHONPATH": os.pathsep.join([str(folder), str(TESTS)])}
+def _checked(folder, *parts):
+    """Environment of an engine that is checked at every boundary and runs ``parts``, which are support of the tests."""
+    return {"PYTHONPATH": os.pathsep.join([str(site(folder / "site", EVERY_BOUNDARY, *parts)), str(TESTS)])}
 
 
 @pytest.fixture(scope="session")
@@ -78,7 +74,7 @@ def run_of(tmp_path_factory):
     def run(cell):
         if cell not in made:
             folder = tmp_path_factory.mktemp("runs")
-            environment = _site(folder / "site", EVERY_BOUNDARY, RECORDED) | {FILE: str(folder / ANSWERS)}
+            environment = _checked(folder, RECORDED) | {FILE: str(folder / ANSWERS)}
             made[cell] = make_run(folder / "run", "--model", cell.model, *cell.options, **environment)
         else:
             for used in USED:
@@ -99,7 +95,7 @@ def without_a_forward(tmp_path, run_of):
 
     def run(cell):
         answers = run_of(cell).folder.with_name(ANSWERS)
-        environment = _site(tmp_path / "site", EVERY_BOUNDARY, REPLAYED) | {FILE: str(answers)}
+        environment = _checked(tmp_path, REPLAYED) | {FILE: str(answers)}
         options = ("--model", cell.model, *cell.options, "--engine", "scheduler")
         return make_run(tmp_path / "run", *options, **environment)
 

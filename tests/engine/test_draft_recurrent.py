@@ -9,10 +9,11 @@ import pytest
 
 from support.drafting_engine import BLOCK
 from support.engine_record import by_process, drafted
-from support.processes import IN_PROCESS, TESTS, run_anew, succeeds
+from support.processes import IN_PROCESS, TESTS, succeeds
 from support.runs import make_run, vstate
 from support.state_copies import TOLD, post_copy, pre_copy
 from support.triton_bodies import Language, Launched
+from support.zygote import run_anew
 from vstate.tracer.models.tiny import COMMON_ARGUMENTS, build, tiny_model
 
 BLOCKS, BLOCK_TOKENS, DRAFTS, REQUESTS, COLUMNS = 40, 8, 3, 5, 7

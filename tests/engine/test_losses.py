@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support.processes import succeeds
+from support.processes import site, succeeds
 from support.runs import VSTATE, forked_vstate, make_run, reconciled, vstate
 from vstate.schemas.tables import TABLES
 from vstate.tracer.outcome import stream_batches
@@ -36,10 +36,7 @@ r.ChunkQueue.take = lambda self: take(self) if dropped else None
 
 def customized(tmp_path, code):
     """A folder that makes every Python process of a run execute ``code`` first."""
-    folder = tmp_path / "customized"
-    folder.mkdir()
-    (folder / "sitecustomize.py").write_text(code)
-    return str(folder)
+    return str(site(tmp_path / "customized", code))
 
 
 def children(pid):

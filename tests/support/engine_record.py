@@ -14,7 +14,7 @@ from vstate.schemas.tables.names import NameKind
 from vstate.schemas.tables.snapshot import SnapshotKind
 from vstate.schemas.tables.step import StepKind
 from vstate.tracer.models.tiny import TINY_MODELS
-from vstate.tracer.outcome import stream_batches
+from vstate.tracer.outcome import stream_rows
 
 OUTCOMES = ("prefix_hits", "preemptions", "evictions", "aborts")
 MEDIA_KINDS = ("image", "video", "audio")
@@ -57,10 +57,8 @@ def engines_of(run):
 
 def by_process(folder, table):
     """Rows of a table in the order in which they were recorded, by process."""
-    rows = {}
-    for path in sorted(folder.glob(f"events/*/{table}-*.arrows")):
-        rows.setdefault(path.parent.name, []).extend(r for batch in stream_batches(path) for r in batch.to_pylist())
-    return {name: sorted(found, key=lambda row: row["seq"]) for name, found in rows.items()}
+    written = sorted({path.parent for path in folder.glob(f"events/*/{table}-*.arrows")})
+    return {process.name: sorted(stream_rows(process, table), key=lambda row: row["seq"]) for process in written}
 
 
 def model_of(run, launched, parameters):

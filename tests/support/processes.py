@@ -1,8 +1,6 @@
 """Processes with an engine in them: started, waited for, asked."""
 
 import socket
-import subprocess
-import sys
 import time
 import urllib.request
 from pathlib import Path
@@ -15,16 +13,17 @@ TESTS = Path(__file__).parents[1]
 IN_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"}
 
 
-def run_anew(arguments, environment):
-    """Run `python ARGUMENTS` in a process that has imported nothing yet."""
-    command = [sys.executable, *map(str, arguments)]
-    return subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=280)
-
-
 def succeeds(arguments, environment, run=run_forked):
     """Run `python ARGUMENTS`, which must end well, and show what it said where it does not."""
     done = run(arguments, environment)
     assert done.returncode == 0, f"{done.returncode}: {done.stdout[-3000:]}{done.stderr[-6000:]}"
+
+
+def site(folder, *code):
+    """Make a folder that has every Python process with it on its path execute ``code`` first."""
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text("".join(code))
+    return folder
 
 
 def model_to_serve(folder, name):

@@ -2,12 +2,11 @@
 
 import json
 import os
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.zygote import CRASHES, run_forked
+from support.zygote import CRASHES, run_anew, run_forked
 from vstate.schemas.manifests import PROCESS_FILE, ProcessManifest, StateProcessManifest, read_manifest
 from vstate.tracer.outcome import stream_rows
 
@@ -64,14 +63,7 @@ MODEL_CELLS = tuple(
 
 def vstate(*arguments, **environment):
     """Run the command and return the finished process."""
-    return subprocess.run(
-        [*VSTATE, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | environment,
-        timeout=280,
-    )
+    return run_anew([*VSTATE[1:], *arguments], os.environ | environment)
 
 
 def forked_vstate(*arguments, **environment):

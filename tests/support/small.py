@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from support.traces import Row, TraceLog
+from vstate.schemas.summary import Summary
 from vstate.schemas.tables.block import BlockKind
 from vstate.schemas.tables.estimate import EstimateScope, EstimateSource, EstimateVerdict
 from vstate.schemas.tables.request import RequestKind
@@ -126,3 +128,11 @@ def one_request(blocks: Sequence[int] = (1, 2, 3), kept: Sequence[int] = (), hol
     deferred = len(kept) if holder is Holder.DEFERRED_FREE else 0
     trace.completes(deferred_blocks=deferred)
     return trace.rows
+
+
+def summary_of(**fields: Any) -> Summary:
+    """What reconcile says of a run, nothing where a field is not given."""
+    nothing = dict.fromkeys(("steps", "requests", "events", "dropped"), 0) | {
+        name: [] for name in ("gaps", "estimates", "components", "findings")
+    }
+    return Summary(**({"model": "m", "engine": "full", "verdict": "clean", "outcome": {}} | nothing | fields))

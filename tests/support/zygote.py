@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import faulthandler
+import functools
 import json
 import os
 import runpy
@@ -24,6 +25,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 
 TESTS = Path(__file__).resolve().parent.parent
+SECONDS = 280
+"""Most that one command of a test may take."""
 SEED = "0"
 """Of `PYTHONHASHSEED`, which no process can change once it runs; the seed that runs have by default."""
 CRASHES = Path(gettempdir()) / f"vstate-crashes-{os.getuid()}.log"
@@ -76,15 +79,23 @@ class Zygote:
         self._process.wait(timeout=30)
 
 
-_OF_THIS_PROCESS = []
+@functools.cache
+def zygote_of_this_process():
+    """Make the zygote when it is first needed; it ends with this process."""
+    made = Zygote()
+    atexit.register(made.close)
+    return made
 
 
-def run_forked(arguments, environment, timeout=280):
-    """Run `python ARGUMENTS` in a fork of this process' zygote, which is made when it is first needed."""
-    if not _OF_THIS_PROCESS:
-        _OF_THIS_PROCESS.append(Zygote())
-        atexit.register(_OF_THIS_PROCESS[0].close)
-    return _OF_THIS_PROCESS[0].run(arguments, environment, timeout)
+def run_forked(arguments, environment):
+    """Run `python ARGUMENTS` in a fork of a process that has vLLM imported already."""
+    return zygote_of_this_process().run(arguments, environment, SECONDS)
+
+
+def run_anew(arguments, environment):
+    """Run `python ARGUMENTS` in a process that has imported nothing yet."""
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=SECONDS)
 
 
 class NurseryEngine:
@@ -114,7 +125,9 @@ class NurseryEngine:
 def exactly(connection, count):
     data = b""
     while len(data) < count:
-        data += connection.recv(count - len(data)) or b"\0" * count
+        if not (more := connection.recv(count - len(data))):
+            raise EOFError("the other end of a nursery's connection is gone")
+        data += more
     return data
 
 

@@ -5,30 +5,18 @@ import json
 import pytest
 from rich.console import Console
 
+from support.small import summary_of
 from support.traces import group_manifest, process_manifest, run_manifest, write_run
 from vstate.candidate.render import render
 from vstate.candidate.subject import Question
 from vstate.candidate.verify import Tools, verify
 from vstate.schemas.errors import VstateError
-from vstate.schemas.summary import EstimateSummary, Finding, Summary
+from vstate.schemas.summary import EstimateSummary, Finding
 from vstate.tracer.engines.job import EngineMessage
 from vstate.tracer.models.full_models import full_model
 
 LFM = full_model("lfm2.5-8b-a1b")
-CLEAN = Summary(
-    model="m",
-    engine="scheduler",
-    steps=1,
-    requests=2,
-    events=1,
-    dropped=0,
-    gaps=[],
-    verdict="clean",
-    outcome={"finished": 2},
-    estimates=[],
-    components=[],
-    findings=[],
-)
+CLEAN = summary_of(engine="scheduler", steps=1, requests=2, events=1, outcome={"finished": 2})
 
 
 def estimate(source, undercount):

@@ -2,17 +2,15 @@
 
 import dataclasses
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from support.command_line import in_this_process
 from support.runs import vstate
 from support.small import one_request
 from support.traces import cut_bytes, process_manifest, stream, write_run, write_streams
-from vstate.cli.main import main
 from vstate.schemas.table import TABLE_KEY, VERSION_KEY
 from vstate.schemas.vocabulary import SCHEMA_VERSION
 
@@ -20,15 +18,7 @@ from vstate.schemas.vocabulary import SCHEMA_VERSION
 @pytest.fixture
 def command_line(capfd, monkeypatch):
     """Call the command in this process; `vstate` starts one for what changes an interpreter."""
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["vstate", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        output, errors = capfd.readouterr()
-        return subprocess.CompletedProcess(arguments, stopped.value.code, output, errors)
-
-    return call
+    return in_this_process(capfd, monkeypatch)
 
 
 def one_line(result):

@@ -1,13 +1,11 @@
 """`vstate trace on` and `off`, against engines that answer, are slow, fail, or are not there."""
 
-import subprocess
-import sys
 import threading
 import time
 
 import pytest
 
-from vstate.cli.main import main
+from support.command_line import in_this_process
 from vstate.tracer.control import AnswerFile, SwitchState, read_control
 
 NAME = "engine-dp0-7-1"
@@ -15,14 +13,7 @@ NAME = "engine-dp0-7-1"
 
 @pytest.fixture
 def command_line(capfd, monkeypatch):
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["vstate", "trace", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        output, errors = capfd.readouterr()
-        return subprocess.CompletedProcess(arguments, stopped.value.code, output, errors)
-
-    return call
+    return in_this_process(capfd, monkeypatch, "trace")
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from support.scenarios import Scenario, run_scenario
-from support.small import SmallTrace, one_request
+from support.small import SmallTrace, one_request, summary_of
 from support.traces import process_manifest, write_run
 from vstate.cli.reconcile import reconcile
 from vstate.reconcile.job import reconcile_run
@@ -36,20 +36,7 @@ def summary_with(*severities: Severity) -> Summary:
         Finding(rule="I0", title="", severity=severity, evidence="observed", count=1, sentence="", action="")
         for severity in severities
     ]
-    return Summary(
-        model="",
-        engine="full",
-        steps=0,
-        requests=0,
-        events=0,
-        dropped=0,
-        gaps=[],
-        verdict="incomplete",
-        outcome={},
-        estimates=[],
-        components=[],
-        findings=findings,
-    )
+    return summary_of(verdict="incomplete", findings=findings)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,10 @@
 
 import gzip
 import json
-import sys
 
 import pytest
 
-from vstate.cli.main import main
+from support.command_line import in_this_process
 from vstate.schemas.workload import read_workload
 from vstate.tracer.workloads.importers import FORMATS
 from vstate.tracer.workloads.importers.rows import ImportOptions, Tally
@@ -17,12 +16,11 @@ TRACE = "arrival_s,input_tokens,output_tokens\n0,374,44\n4.5,396,0\n5,0,1\n9,20,
 @pytest.fixture
 def command_line(capfd, monkeypatch):
     """Call the command in this process; returns exit code, output and errors."""
+    run = in_this_process(capfd, monkeypatch, "workload")
 
     def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["vstate", "workload", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        return stopped.value.code, *capfd.readouterr()
+        done = run(*arguments)
+        return done.returncode, done.stdout, done.stderr
 
     return call
 
