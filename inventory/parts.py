@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from vstate.inventory.outside import weight_component
 from vstate.inventory.tensors import shape_bytes, storage_bytes
 from vstate.schemas.component import StateComponent
-from vstate.schemas.vocabulary import Eviction, Lifetime, Mutability, Owner, Shareable, StateClass, Unit
+from vstate.schemas.vocabulary import Owner
 
 BUILT = "vstate_built"
 """Attribute of a model that holds what was seen when it was built."""
@@ -67,7 +68,7 @@ def weight_parts(target: Any, draft: Any = None) -> list[Part]:
         draft: The draft's model, or None. What it shares with the target (its embeddings and its
             head, usually) is the target's.
     """
-    parts: dict[tuple[StateClass, Owner, str], list[ModulePart]] = {}
+    parts: dict[tuple[Owner, str], list[ModulePart]] = {}
     built: BuiltModel | None = getattr(target, BUILT, None)
     if built is not None:
         place = encoder_places(target)
@@ -77,10 +78,10 @@ def weight_parts(target: Any, draft: Any = None) -> list[Part]:
     if drafted is not None:
         kept = {id(module) for module in draft.modules()} - {id(module) for module in target.modules()}
         own = [module for module in drafted.modules.values() if module.module in kept]
-        parts[(StateClass.WEIGHTS, Owner.DRAFT, "")] = own
+        parts[(Owner.DRAFT, "")] = own
     return [
-        Part(_weights(*key, sum(m.planned for m in modules)), sum(m.measured for m in modules))
-        for key, modules in parts.items()
+        Part(weight_component(owner, part, sum(m.planned for m in modules)), sum(m.measured for m in modules))
+        for (owner, part), modules in parts.items()
         if sum(m.planned for m in modules)
     ]
 
@@ -99,61 +100,15 @@ def encoder_places(model: Any) -> Any:
         connectors = tuple(name.rstrip(".") for name in mapping.connector if name)
         towers += tuple(name.rstrip(".") for name in mapping.tower_model if name)
 
-    def place(name: str) -> tuple[StateClass, Owner, str]:
+    def place(name: str) -> tuple[Owner, str]:
         if _under(name, connectors):
-            return StateClass.ENCODER, Owner.ENCODER, "projector"
+            return Owner.ENCODER, "projector"
         if _under(name, towers):
-            return StateClass.ENCODER, Owner.ENCODER, "tower"
-        return StateClass.WEIGHTS, Owner.TARGET, ""
+            return Owner.ENCODER, "tower"
+        return Owner.TARGET, ""
 
     return place
 
 
 def _under(name: str, prefixes: tuple[str, ...]) -> bool:
     return any(name == prefix or name.startswith(f"{prefix}.") for prefix in prefixes)
-
-
-def _weights(state_class: StateClass, owner: Owner, part: str, planned: int) -> StateComponent:
-    return outside_pools(
-        "/".join(filter(None, (owner, state_class, part))),
-        state_class,
-        owner,
-        unit=Unit.ENGINE,
-        unit_bytes=planned,
-        engine_bytes=planned,
-        eviction=Eviction.NEVER,
-    )
-
-
-def outside_pools(
-    component: str,
-    state_class: StateClass,
-    owner: Owner,
-    *,
-    unit: Unit,
-    unit_bytes: int,
-    engine_bytes: int,
-    eviction: Eviction,
-    dtype: str = "",
-) -> StateComponent:
-    """Make a component that lies in no block pool; one that can be evicted is shared by all who have the same item."""
-    kept = eviction is Eviction.NEVER
-    return StateComponent(
-        id=component,
-        state_class=state_class,
-        owner=owner,
-        pool=-1,
-        group=-1,
-        layers=(),
-        dtype=dtype,
-        unit=unit,
-        useful_bytes_per_unit=unit_bytes,
-        useful_bytes_per_block=0,
-        charged_bytes_per_block=0,
-        engine_bytes=engine_bytes,
-        lifetime=Lifetime.ENGINE if kept else Lifetime.CACHE,
-        mutability=Mutability.IMMUTABLE,
-        eviction=eviction,
-        shareable=Shareable.NEVER if kept else Shareable.ALWAYS,
-        boundary_tokens=0,
-    )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
+from vstate.inventory.profiles import PlatformProfile
+from vstate.inventory.serving import ServingSettings
 from vstate.schemas.component import StateComponent
 from vstate.schemas.errors import VstateError
 from vstate.schemas.manifests import (
@@ -55,6 +58,7 @@ class StateInventory(BaseModel):
         pools: Its block pools.
         groups: Its KV-cache groups, with the components in them.
         outside: Components that lie in no pool: weights, encoder, encoder cache, processed media.
+        assumed: What the figures rest on that nobody said; empty for an engine that was there.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -63,6 +67,7 @@ class StateInventory(BaseModel):
     pools: tuple[PoolManifest, ...]
     groups: tuple[GroupManifest, ...]
     outside: tuple[StateComponent, ...] = ()
+    assumed: tuple[str, ...] = ()
 
     @property
     def components(self) -> tuple[StateComponent, ...]:
@@ -75,6 +80,29 @@ class StateInventory(BaseModel):
         The rows of a group add up to what a block of its pool costs.
         """
         return [row for group in self.groups for component in group.components for row in _layer_rows(component)]
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], settings: ServingSettings, profile: PlatformProfile) -> Self:
+        """Work the inventory out from a configuration, without an engine and without vLLM.
+
+        Args:
+            config: The model's configuration, as its ``config.json`` has it.
+            settings: What the engine would be started with.
+            profile: Where it would run; geometry depends on it.
+
+        Raises:
+            VstateError: The architecture, a layer's type or a field is unknown or missing, or the model does not fit.
+        """
+        from vstate.inventory.from_config import work_out
+
+        found = work_out(config, settings, profile)
+        return cls(
+            settings=found.settings,
+            pools=found.pools,
+            groups=found.groups,
+            outside=found.outside,
+            assumed=found.assumed,
+        )
 
     @classmethod
     def from_engine(cls, engine: Any) -> Self:

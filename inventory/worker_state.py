@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from vstate.inventory.components import Facts, LayerState, components
 from vstate.inventory.from_vllm import (
-    Facts,
-    LayerState,
-    components,
     group_states,
     is_host_resident,
     layer_owner,
@@ -16,12 +14,11 @@ from vstate.inventory.from_vllm import (
     layer_spec,
     layer_states,
 )
-from vstate.inventory.parts import outside_pools, weight_parts
+from vstate.inventory.outside import encoder_component
+from vstate.inventory.parts import weight_parts
 from vstate.inventory.tensors import storage_bytes, view_bytes
 from vstate.schemas.component import StateComponent
-from vstate.schemas.vocabulary import Eviction, Owner, StateClass, Unit
-
-ENCODER_OUTPUT = f"{Owner.ENCODER}/{StateClass.ENCODER_OUTPUT}"
+from vstate.schemas.vocabulary import Owner, StateClass
 
 
 @dataclass(frozen=True)
@@ -70,16 +67,7 @@ def encoder_output(vllm_config: Any, cache_embeds: int) -> StateComponent | None
     if not cache_embeds:
         return None
     row_bytes = model.get_inputs_embeds_size() * model.dtype.itemsize
-    return outside_pools(
-        ENCODER_OUTPUT,
-        StateClass.ENCODER_OUTPUT,
-        Owner.ENCODER,
-        unit=Unit.EMBED,
-        unit_bytes=row_bytes,
-        engine_bytes=row_bytes * cache_embeds,
-        eviction=Eviction.UNTIL_CONSUMED,
-        dtype=str(model.dtype).removeprefix("torch."),
-    )
+    return encoder_component(row_bytes, cache_embeds, str(model.dtype).removeprefix("torch."))
 
 
 def pool_components(vllm_config: Any, kv_cache_config: Any, layers: dict[str, Any]) -> list[WorkerComponent]:

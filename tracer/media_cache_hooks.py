@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from vstate.inventory.parts import outside_pools
+from vstate.inventory.outside import outside_pools
 from vstate.inventory.tensors import tensors_in, view_bytes
 from vstate.schemas.tables.memory import MemoryKind, MemoryPhase
 from vstate.schemas.vocabulary import Eviction, Owner, StateClass, Unit

@@ -10,9 +10,10 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from vstate.inventory.outside import ENCODER_OUTPUT
 from vstate.inventory.parts import BUILT, built_model
 from vstate.inventory.tensors import storage_bytes, tensors_in, view_bytes
-from vstate.inventory.worker_state import ENCODER_OUTPUT, worker_components
+from vstate.inventory.worker_state import worker_components
 from vstate.schemas.tables.memory import MemoryKind, MemoryPhase
 from vstate.schemas.vocabulary import NOT_APPLICABLE
 from vstate.tracer.anchors import WRAPPER_MARK

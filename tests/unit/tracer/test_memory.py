@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from vstate.inventory.parts import outside_pools
+from vstate.inventory.outside import outside_pools
 from vstate.schemas.manifests import PROCESS_FILE, StateProcessManifest, read_manifest
 from vstate.schemas.tables.memory import MemoryKind, MemoryPhase
 from vstate.schemas.vocabulary import Eviction, Owner, StateClass, Unit

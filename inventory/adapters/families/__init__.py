@@ -1,0 +1,1 @@
+"""The families that are known here: each module has an `ADAPTER`."""
