@@ -1,7 +1,9 @@
 """Builds models on the meta device and writes down their specs, groups, pools and weights: vLLM's own figures.
 
-usage: python live_shapes.py ANSWER < CASES, where CASES is a JSON object of {name: Case}. Each case is built in a fork
-of this process, which has vLLM imported; an answer is {name: Shapes | {"error": text}}.
+usage: python live_shapes.py ANSWER < CASES, where CASES is a JSON object of {name: Case} and ANSWER is a file
+       python live_shapes.py -, which answers each line of its input, one case, with a line
+
+Each case is built in a fork of this process, which has vLLM imported; an answer is Shapes or {"error": text}.
 """
 
 import dataclasses
@@ -46,7 +48,7 @@ def shapes_of(case):
             workload="none",
             out=Path(scratch),
             seed=0,
-            settings={"num_gpu_blocks_override": 4096} | case.get("settings", {}),
+            settings={"num_gpu_blocks_override": 65536} | case.get("settings", {}),
             own_process=False,
             engine="scheduler",
             drafting=case.get("drafting", ""),
@@ -136,6 +138,7 @@ def change(path, values):
 
 def in_fork(case, path):
     """Build a case in a fork, whose answer goes to a file."""
+    path.unlink(missing_ok=True)
     pid = os.fork()
     if pid:
         os.waitpid(pid, 0)
@@ -152,14 +155,22 @@ def in_fork(case, path):
 
 def main() -> None:
     os.environ |= {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
     import vllm
-    import vllm.v1.engine.core  # noqa: F401
+    import vllm.v1.engine.core
 
-    assert vllm
-    cases = json.load(sys.stdin)
+    assert vllm.v1.engine.core
     with tempfile.TemporaryDirectory() as scratch:
-        answers = {name: in_fork(case, Path(scratch) / "answer") for name, case in cases.items()}
-    Path(sys.argv[1]).write_text(json.dumps(answers), encoding="utf-8")
+        path = Path(scratch) / "answer"
+        if sys.argv[1] == "-":
+            for line in sys.stdin:
+                answers.write(json.dumps(in_fork(json.loads(line), path)) + "\n")
+                answers.flush()
+        else:
+            cases = json.load(sys.stdin)
+            found = {name: in_fork(case, path) for name, case in cases.items()}
+            Path(sys.argv[1]).write_text(json.dumps(found), encoding="utf-8")
 
 
 if __name__ == "__main__":
