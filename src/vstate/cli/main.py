@@ -12,6 +12,7 @@ from vstate.cli.bench import bench_app
 from vstate.cli.candidate import candidate_app
 from vstate.cli.demo import demo
 from vstate.cli.doctor import doctor
+from vstate.cli.inventory import inventory
 from vstate.cli.reconcile import reconcile
 from vstate.cli.trace import trace_app
 from vstate.cli.workload import workload_app
@@ -29,6 +30,7 @@ app.add_typer(workload_app, name="workload")
 app.add_typer(bench_app, name="bench")
 app.add_typer(candidate_app, name="candidate")
 app.command("demo")(demo)
+app.command("inventory")(inventory)
 app.command("reconcile")(reconcile)
 app.command("doctor")(doctor)
 

@@ -58,7 +58,7 @@ def _rates(text: str) -> tuple[float, ...]:
     return rates
 
 
-def _settings(pairs: list[str]) -> dict[str, Any]:
+def parse_settings(pairs: list[str]) -> dict[str, Any]:
     """Parse ``key=value`` pairs; a value that is JSON is taken as such."""
     settings: dict[str, Any] = {}
     for pair in pairs:
@@ -133,7 +133,7 @@ def run(
         workload=workload,
         out=folder,
         seed=seed,
-        settings=_settings(setting or []),
+        settings=parse_settings(setting or []),
         own_process=engine_core is EngineCorePlace.OWN_PROCESS,
         max_disk_bytes=max_disk * MIB,
         engine=engine.value,
