@@ -44,7 +44,7 @@ def layer_norm(width: int) -> int:
 
 
 def linear(inputs: int, outputs: int, *, bias: bool = True) -> int:
-    """Return the elements of a linear layer, or of a convolution over ``inputs`` elements, that every rank has whole."""
+    """Return the elements of a linear layer, or of a convolution over ``inputs`` elements, whole on every rank."""
     return outputs * (inputs + bias)
 
 
