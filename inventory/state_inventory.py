@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
 from vstate.inventory.profiles import PlatformProfile
 from vstate.inventory.serving import ServingSettings
 from vstate.schemas.component import StateComponent
-from vstate.schemas.errors import VstateError
+from vstate.schemas.errors import MissingExtraError, VstateError
 from vstate.schemas.manifests import (
     EVENTS_FOLDER,
     PROCESS_FILE,
@@ -24,6 +24,10 @@ from vstate.schemas.manifests import (
     read_manifest,
 )
 from vstate.schemas.vocabulary import Owner, StateClass
+
+if TYPE_CHECKING:
+    import polars as pl
+    import pyarrow as pa
 
 PADDING_LAYER = "(no layer)"
 """Shown in place of a name where a group has fewer layers than the largest one, and its blocks cost as much."""
@@ -73,6 +77,37 @@ class StateInventory(BaseModel):
     def components(self) -> tuple[StateComponent, ...]:
         """All components, those of the pools first."""
         return tuple(c for group in self.groups for c in group.components) + self.outside
+
+    def find(self, state_class: StateClass | None = None, owner: Owner | None = None) -> tuple[StateComponent, ...]:
+        """Return the components of a class, of an owner, or of both."""
+        return tuple(
+            component
+            for component in self.components
+            if state_class in (None, component.state_class) and owner in (None, component.owner)
+        )
+
+    def to_arrow(self) -> pa.Table:
+        """Return the components as an Arrow table, a row each; lists are lists of the same length as ``layers``."""
+        import pyarrow as pa
+
+        from vstate.inventory.component_schema import COMPONENT_SCHEMA
+
+        rows = [component.model_dump(mode="json") for component in self.components]
+        return pa.Table.from_pylist(rows, schema=COMPONENT_SCHEMA)
+
+    def to_frame(self) -> pl.DataFrame:
+        """Return the components as a Polars frame, a row each.
+
+        Raises:
+            MissingExtraError: Polars is not installed.
+        """
+        try:
+            import polars as pl
+        except ModuleNotFoundError as error:
+            raise MissingExtraError("polars", "analyze") from error
+        frame = pl.from_arrow(self.to_arrow())
+        assert isinstance(frame, pl.DataFrame)
+        return frame
 
     def layers(self) -> list[LayerRow]:
         """Expand the pools' components by layer, padding layers too.
