@@ -21,7 +21,19 @@ ALLOWED = {
     "bench": {"schemas", "inventory", "tracer", "admission", "reconcile", "dashboards"},
     "doctor": {"schemas", "inventory", "tracer", "admission", "reconcile"},
     "candidate": {"schemas", "inventory", "tracer", "reconcile"},
-    "cli": {"schemas", "inventory", "tracer", "admission", "reconcile", "dashboards", "bench", "doctor", "candidate"},
+    "footprint": {"schemas", "inventory", "tracer"},
+    "cli": {
+        "schemas",
+        "inventory",
+        "tracer",
+        "admission",
+        "reconcile",
+        "dashboards",
+        "bench",
+        "doctor",
+        "candidate",
+        "footprint",
+    },
 }
 TOP_FOLDERS = ("schemas", "inventory", "tracer", "admission", "reconcile", "dashboards")
 
