@@ -99,6 +99,7 @@ def encoder_places(model: Any) -> Any:
         mapping = model.get_mm_mapping()
         connectors = tuple(name.rstrip(".") for name in mapping.connector if name)
         towers += tuple(name.rstrip(".") for name in mapping.tower_model if name)
+    towers += _unmarked_towers(model, towers)
 
     def place(name: str) -> tuple[Owner, str]:
         if _under(name, connectors):
@@ -108,6 +109,21 @@ def encoder_places(model: Any) -> Any:
         return Owner.TARGET, ""
 
     return place
+
+
+def _unmarked_towers(model: Any, marked: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the towers of a model that marks several, one after another: vLLM keeps its last mark only.
+
+    They are the children that neither are marked as the language model nor hold rows of a vocabulary.
+    """
+    language = tuple(getattr(model, "_language_model_names", ()) or ())
+    if not marked or not language or any("." in name for name in language):
+        return ()
+    return tuple(
+        name
+        for name, child in model.named_children()
+        if name not in (*marked, *language) and not hasattr(child, "org_vocab_size")
+    )
 
 
 def _under(name: str, prefixes: tuple[str, ...]) -> bool:

@@ -57,6 +57,25 @@ def test_a_projector_is_its_own_part_where_the_model_names_it():
     assert found["encoder/encoder/tower"] == (19 * FLOAT,) * 2
 
 
+class WithTwoTowers(Model):
+    """As MiMo-V2 Omni: its mark of the tower for sounds took the place of the one for images."""
+
+    _tower_model_names = ("audio",)
+    _language_model_names = ("language_model",)
+
+    def __init__(self):
+        super().__init__()
+        self.audio = torch.nn.Linear(5, 5, bias=False)
+        self.head = torch.nn.Linear(7, 7, bias=False)
+        self.head.org_vocab_size = 7
+
+
+def test_a_tower_whose_mark_was_lost_is_a_tower_and_a_head_beside_the_language_model_is_none():
+    found = parts(built(WithTwoTowers()))
+    assert found["encoder/encoder/tower"] == ((16 + 32 + 3 + 25) * FLOAT,) * 2
+    assert found["target/weights"] == ((10 * 8 + 8 * 8 + 49) * FLOAT,) * 2
+
+
 def test_a_draft_owns_what_it_does_not_share():
     target, draft = built(Model()), built(Language())
     draft.embed, draft.head = target.language_model.embed, target.language_model.head
