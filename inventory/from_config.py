@@ -209,6 +209,9 @@ class Geometry:
             state_mode=self._sizes.state_mode if state else "",
             speculative_blocks=self._settings.draft_tokens if state else 0,
             checkpoint_blocks=_checkpoints(self._layers[next(iter(group.pages))]),
+            # Mamba2's kernel, the only one here that exports a state, does so at any token.
+            checkpoint_alignment_tokens=_checkpoints(self._layers[next(iter(group.pages))]),
+            attention_chunk_tokens=page.chunk_tokens,
             admission_cap_blocks=self._admission_cap(group),
             draft=draft,
             partial_hits=partial and _fine_lookup(group),

@@ -123,6 +123,11 @@ def group_manifests(scheduler: Any, layers: dict[str, Any]) -> tuple[GroupManife
                 state_mode=getattr(spec, "mamba_cache_mode", ""),
                 speculative_blocks=getattr(spec, "num_speculative_blocks", 0),
                 checkpoint_blocks=getattr(spec, "num_prefill_checkpoint_blocks", 0),
+                checkpoint_alignment_tokens=getattr(spec, "prefill_checkpoint_alignment", 0) or 0,
+                attention_chunk_tokens=getattr(manager, "attention_chunk_size", 0),
+                decode_window_tokens=getattr(manager, "rswa_window", 0),
+                encoder_tokens=encoder_tokens(manager, scheduler.vllm_config),
+                fixed_blocks=fixed_blocks(manager),
                 admission_cap_blocks=admission_cap_blocks(manager),
                 draft=index in coordinator.eagle_group_ids,
                 prefix_cacheable=bool(group.kv_cache_spec.prefix_cacheable),
@@ -131,6 +136,19 @@ def group_manifests(scheduler: Any, layers: dict[str, Any]) -> tuple[GroupManife
             )
         )
     return tuple(manifests)
+
+
+def encoder_tokens(manager: Any, vllm_config: Any) -> int:
+    """Return the most encoder tokens a request's cross attention can hold, 0 for a manager of other state."""
+    crosses = type(manager).__name__ == "CrossAttentionManager"
+    return int(vllm_config.scheduler_config.max_num_encoder_input_tokens) if crosses else 0
+
+
+def fixed_blocks(manager: Any) -> int:
+    """Return the blocks that each request holds whatever its length: one of a ring, a hot region; 0 for others."""
+    if type(manager).__name__ == "CircularBufferManager":
+        return 1
+    return int(getattr(manager, "blocks_per_request", 0))
 
 
 def layer_pages(kv_cache_config: Any) -> dict[str, int]:

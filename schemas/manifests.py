@@ -72,6 +72,12 @@ class GroupManifest(Manifest):
         state_mode: ``none`` or ``align`` for groups that hold whole states, else empty.
         speculative_blocks: State slots kept for draft tokens.
         checkpoint_blocks: State slots kept for an internal prefill checkpoint.
+        checkpoint_alignment_tokens: Distances from a chunk's start at which such a checkpoint can be taken; 0 where
+            that is not told, which counts as anywhere.
+        attention_chunk_tokens: Tokens of one chunk of chunked local attention; 0 for none.
+        decode_window_tokens: Tokens of the window that is kept beside a whole prompt (R-SWA); 0 for none.
+        encoder_tokens: Most encoder tokens of a request, where the blocks hold those and not its own; else 0.
+        fixed_blocks: Blocks that each request holds whatever its length, as of a ring; 0 where lengths matter.
         admission_cap_blocks: The engine's own cap per request; 0 for none.
         draft: Whether the coordinator treats it as a draft group.
         prefix_cacheable: Whether its blocks take part in prefix caching.
@@ -90,6 +96,11 @@ class GroupManifest(Manifest):
     state_mode: str = ""
     speculative_blocks: int = 0
     checkpoint_blocks: int = 0
+    checkpoint_alignment_tokens: int = 0
+    attention_chunk_tokens: int = 0
+    decode_window_tokens: int = 0
+    encoder_tokens: int = 0
+    fixed_blocks: int = 0
     admission_cap_blocks: int = 0
     draft: bool = False
     prefix_cacheable: bool = True
