@@ -92,3 +92,30 @@ def scheduler(
         f"{row.growth_bytes / MIB:+.1f} MiB after the first quarter; {row.events} events, {row.lost_rows} lost, "
         f"{row.trace_bytes / MIB:.1f} MiB of trace; {row.modelled_seconds} s of modelled time"
     )
+
+
+@bench_app.command("reconcile")
+def reconcile(
+    events: Annotated[
+        list[int] | None, typer.Option(min=1000, help="Events of the run; may be repeated. Default: 10 million.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Replay and all rules on a run of any size, beside a plain DuckDB scan of the same files.
+
+    The run is made up and steady: what is measured is the reader.
+    """
+    from vstate.bench.overhead import machine_line
+    from vstate.bench.reconcile import measure_reconcile, rows_as_json
+
+    rows = [measure_reconcile(count, lambda text: typer.echo(text, err=True)) for count in events or [10_000_000]]
+    if as_json:
+        typer.echo(json.dumps({"machine": machine_line(), "rows": rows_as_json(rows)}, indent=2))
+        return
+    typer.echo(f"machine: {machine_line()}")
+    for row in rows:
+        typer.echo(
+            f"{row.events:,} events, {row.rules} rules, {row.verdict}: {row.catalogue_seconds:.1f} s, "
+            f"{row.scan_ratio:.1f} times a scan ({row.scan_seconds:.2f} s), peak {row.peak_bytes / MIB:,.0f} MiB; "
+            f"before it once {row.cache_seconds:.1f} s from streams to Parquet ({row.parquet_bytes / MIB:,.0f} MiB)"
+        )
