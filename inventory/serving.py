@@ -46,6 +46,9 @@ class ServingSettings(BaseModel):
         dtype: Element type of the model; ``auto`` takes the configuration's.
         gpu_memory_utilization: Share of a device's memory that vLLM may use.
         device_memory_bytes: Memory of one device; 0 where the pool's size is given otherwise.
+        limit_mm_per_prompt: Items of each kind of media that a request may have; a tower without any is not built.
+        mm_encoder_tp_mode: ``weights`` cuts encoders over ranks, ``data`` gives every rank a whole one where vLLM can.
+        mm_device_do_normalize: Whether pixels stay bytes until they are on the device, where vLLM can.
         drafting: How drafts are made; None for not at all.
         processor: Contents of the processor's files by name, which say how media expand.
     """
@@ -76,6 +79,8 @@ class ServingSettings(BaseModel):
     gpu_memory_utilization: float = 0.92
     device_memory_bytes: int = 0
     limit_mm_per_prompt: dict[str, int] | None = None
+    mm_encoder_tp_mode: Literal["weights", "data"] = "weights"
+    mm_device_do_normalize: bool = True
     drafting: Drafting | None = None
     processor: dict[str, Any] = {}
 

@@ -120,8 +120,9 @@ class MediaItem:
         kind: Its kind.
         width: Of an image or a frame, in pixels.
         height: Of an image or a frame, in pixels.
-        frames: Frames of a video.
+        frames: Frames of a video, as a loader hands them on.
         seconds: Length of a sound.
+        frames_per_second: Rate at which those frames follow each other; processors write moments between frames.
     """
 
     kind: MediaKind
@@ -129,23 +130,35 @@ class MediaItem:
     height: int = 0
     frames: int = 0
     seconds: float = 0.0
+    frames_per_second: float = 2.0
 
 
 @dataclass(frozen=True)
 class Expansion:
-    """What one item becomes: tokens of the prompt, and those of them that are rows of an encoder's output."""
+    """What one item becomes in the place of its placeholder (``PlaceholderRange``).
+
+    Attributes:
+        tokens: Tokens of the prompt.
+        rows: Those of them that are rows of an encoder's output, which the encoder cache counts.
+    """
 
     tokens: int
     rows: int
 
 
 class MediaRules:
-    """How the items of a model's media expand. A family subclasses it."""
+    """How the items of a model's media expand. A family subclasses it.
+
+    Attributes:
+        kinds: Kinds of media that the model takes.
+        assumed: What the rules rest on that neither configuration nor processor files say.
+    """
 
     kinds: tuple[MediaKind, ...] = ()
+    assumed: tuple[str, ...] = ()
 
     def expand(self, item: MediaItem) -> Expansion:
-        """Return what one item becomes.
+        """Return what one item becomes that is alone in its request.
 
         Raises:
             VstateError: The model takes no such item.
@@ -153,7 +166,17 @@ class MediaRules:
         raise NotImplementedError
 
     def largest_rows(self, max_model_len: int) -> Mapping[MediaKind, int]:
-        """Return per kind the most rows that one item can have; the encoder cache is at least that large."""
+        """Return per kind what vLLM takes for the most rows of one item; the encoder cache is at least that large."""
+        raise NotImplementedError
+
+    def host_bytes(self, item: MediaItem) -> int:
+        """Return the bytes of an item's tensors where processed media are kept on the host; ``modelled``.
+
+        The cache that keeps them books a little more: what Python takes for numbers and lists beside the tensors.
+
+        Raises:
+            VstateError: The model takes no such item.
+        """
         raise NotImplementedError
 
 

@@ -8,6 +8,7 @@ from vstate.inventory.adapters.plan import MediaRules, Weights
 from vstate.inventory.adapters.registry import Context
 from vstate.inventory.adapters.weights import Share
 from vstate.schemas.vocabulary import Owner
+from vstate.schemas.workload import MediaKind
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,22 @@ def encoder_weights(tower: int, projector: int = 0) -> tuple[Weights, ...]:
     return tuple(Weights(Owner.ENCODER, part, size) for part, size in parts if size)
 
 
-def encoder_share(context: Context, model: str) -> Share:
-    """Return the rank that an encoder's parallel layers are cut for (``is_vit_use_data_parallel``)."""
-    return Share(context.ranks, model)
+def encoder_share(context: Context, model: str, *, whole_in_data_mode: bool = False) -> Share:
+    """Return the rank that an encoder's parallel layers are cut for (``is_vit_use_data_parallel``).
+
+    Args:
+        context: What the engine is started with.
+        model: How errors name the model.
+        whole_in_data_mode: Whether the model can share items over ranks instead (``supports_encoder_tp_data``).
+    """
+    whole = whole_in_data_mode and context.settings.mm_encoder_tp_mode == "data"
+    return Share(1 if whole else context.ranks, model)
+
+
+def takes(context: Context, *kinds: MediaKind) -> bool:
+    """Say whether a request may have media of any of the kinds; a tower of none of them is not built."""
+    limits = context.settings.limit_mm_per_prompt or {}
+    return any(limits.get(kind, 1) > 0 for kind in kinds)
 
 
 def layer_norm(width: int) -> int:
