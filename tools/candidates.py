@@ -1,6 +1,6 @@
 """Runs public traces through each true-size model on the scheduler engine, reconciles them, and writes the table.
 
-usage: python tools/candidates.py WORKLOAD [--models NAME ...] [--name LABEL] [--keep FOLDER]
+usage: python tools/candidates.py WORKLOAD [--models NAME ...] [--name LABEL] [--pace N] [--keep FOLDER]
        python tools/candidates.py --table
 
 WORKLOAD is a file that `vstate workload import` made of a public trace. What each run found is kept in
@@ -60,7 +60,7 @@ def records() -> Iterator[dict[str, Any]]:
     RECORDS.with_suffix(".lock").unlink(missing_ok=True)
 
 
-def run_candidate(name: str, workload: Path, label: str, folder: Path) -> dict[str, Any]:
+def run_candidate(name: str, workload: Path, label: str, pace: float, folder: Path) -> dict[str, Any]:
     """Run one model and return its record.
 
     Raises:
@@ -97,6 +97,8 @@ def run_candidate(name: str, workload: Path, label: str, folder: Path) -> dict[s
         "vllm": process.vllm_version,
         "model": f"full/{name}",
         "workload": label,
+        "pace": pace,
+        "most_waiting": most_waiting(request.out),
         "device": manifest.modelled.device,
         "tensor_parallel_size": manifest.settings["tensor_parallel_size"],
         "configuration_digest": model.configuration_digest,
@@ -118,6 +120,15 @@ def run_candidate(name: str, workload: Path, label: str, folder: Path) -> dict[s
         "components": summary["components"],
         "bench": asdict(row),
     }
+
+
+def most_waiting(run: Path) -> int:
+    """Return the longest queue at a step's end, whose requests take memory that finished ones do not."""
+    import duckdb
+
+    files = [str(path) for path in (run / "reconcile" / "cache" / "step").glob("*.parquet")]
+    ((most,),) = duckdb.from_parquet(files).aggregate("max(waiting)").fetchall()
+    return int(most)
 
 
 def add_up(estimates: list[dict[str, Any]], source: str, scope: str) -> dict[str, int]:
@@ -215,6 +226,8 @@ def speed(chosen: list[dict[str, Any]]) -> str:
             f"{b['trace_bytes'] / MIB:.1f} MiB",
             str(b["lost_rows"]),
             f"{b['modelled_seconds']:,.0f} s",
+            f"{r.get('pace', 1):g}",
+            f"{r['most_waiting']:,}" if "most_waiting" in r else "-",
         ]
         for r in chosen
         for b in [r["bench"]]
@@ -228,8 +241,12 @@ def speed(chosen: list[dict[str, Any]]) -> str:
         "peak memory",
         "growth after the first quarter",
     ]
-    note = f"Measured on {chosen[0]['machine']}, other work beside it; one run each, so no spread.\n\n"
-    return note + markdown_table([*head, "events", "trace", "rows lost", "modelled time"], lines)
+    note = (
+        f"Measured on {chosen[0]['machine']}, other work beside it; one run each, so no spread. Pace is that of arrivals: "
+        "1 as recorded. Requests that wait take memory: growth is to be read beside the longest queue (-: not noted).\n\n"
+    )
+    head += ["events", "trace", "rows lost", "modelled time", "pace", "longest queue"]
+    return note + markdown_table(head, lines)
 
 
 def main() -> int:
@@ -238,6 +255,9 @@ def main() -> int:
     parser.add_argument("workload", nargs="?", type=Path, help="JSONL file")
     parser.add_argument("--models", nargs="*", default=[*FULL_MODELS], help="names after full/")
     parser.add_argument("--name", help="what the table calls the workload")
+    parser.add_argument(
+        "--pace", type=float, default=1.0, help="how many times faster than recorded its requests arrive"
+    )
     parser.add_argument("--keep", type=Path, help="keep the runs in this folder")
     parser.add_argument("--table", action="store_true", help="write docs/candidates.md and run nothing")
     options = parser.parse_args()
@@ -250,7 +270,7 @@ def main() -> int:
             folder = options.keep / name if options.keep else Path(scratch)
             folder.mkdir(parents=True, exist_ok=True)
             try:
-                record = run_candidate(name, options.workload, label, folder)
+                record = run_candidate(name, options.workload, label, options.pace, folder)
             except VstateError as error:
                 say(f"{name}: {error}")
                 failed.append(name)
