@@ -41,25 +41,30 @@ def check_ratio(width: float, height: float) -> None:
         )
 
 
-def fit(size: Size, unit: int, limits: Pixels, *, frames: float = 1, even_frames: int = 1) -> Size:
-    """Return a size in whole units of ``unit`` pixels, close to ``size`` and within the limits.
+def whole_units(size: Size, unit: int, least: int = 0) -> Size:
+    """Return a size with each side at the nearest multiple of ``unit``, and at ``least`` or more."""
+    return Size(*(max(least, round(side / unit) * unit) for side in size))
+
+
+def fit(size: Size, near: Size, unit: int, limits: Pixels, *, frames: int = 1, counted_frames: int = 1) -> Size:
+    """Return a size in whole units of ``unit`` pixels, of about the shape of ``size``, within the limits.
 
     Args:
         size: The size there is.
+        near: What is returned where it is within the limits.
         unit: Pixels that a side is a multiple of.
         limits: Least and most pixels.
         frames: Frames that share the limits.
-        even_frames: What those frames are rounded to where pixels are counted.
+        counted_frames: What those frames are rounded to where ``near`` is compared with the limits.
     """
-    height, width = (round(side / unit) * unit for side in (size.height, size.width))
     content = frames * size.height * size.width
-    if even_frames * height * width > limits.most:
+    if counted_frames * near.height * near.width > limits.most:
         shrink = sqrt(content / limits.most)
-        height, width = (max(unit, floor(side / shrink / unit) * unit) for side in (size.height, size.width))
-    elif even_frames * height * width < limits.least:
+        return Size(*(max(unit, floor(side / shrink / unit) * unit) for side in size))
+    if counted_frames * near.height * near.width < limits.least:
         grow = sqrt(limits.least / content)
-        height, width = (ceil(side * grow / unit) * unit for side in (size.height, size.width))
-    return Size(width, height)
+        return Size(*(ceil(side * grow / unit) * unit for side in size))
+    return near
 
 
 def fit_image(size: Size, unit: int, limits: Pixels) -> Size:
@@ -69,7 +74,7 @@ def fit_image(size: Size, unit: int, limits: Pixels) -> Size:
         VstateError: The image is too long.
     """
     check_ratio(*size)
-    return fit(size, unit, limits)
+    return fit(size, whole_units(size, unit), unit, limits)
 
 
 def fit_frames(size: Size, unit: int, limits: Pixels, frames: int, group: int) -> Size:
@@ -91,7 +96,8 @@ def fit_frames(size: Size, unit: int, limits: Pixels, frames: int, group: int) -
         scale = max(unit / size.height, unit / size.width)
         size = Size(int(size.width * scale), int(size.height * scale))
     check_ratio(*size)
-    return fit(size, unit, limits, frames=frames, even_frames=round(frames / group) * group)
+    counted = round(frames / group) * group
+    return fit(size, whole_units(size, unit), unit, limits, frames=frames, counted_frames=counted)
 
 
 def largest(pixels: int, unit: int) -> Size:
