@@ -3,12 +3,18 @@
 The tokenizer that makes the codes is a checkpoint of its own in the model's folder, of which a configuration says
 nothing: its weights are not counted.
 
-Sources: vLLM 0.32 ``model_executor/models/mimo_audio.py``; transformers ``models/qwen2/modeling_qwen2.py``.
+Sources: vLLM 0.32 ``model_executor/models/mimo_audio.py``, ``transformers_utils/processors/mimo_v2_omni.py``;
+transformers ``models/qwen2/modeling_qwen2.py``.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Self
+
 from vstate.inventory.adapters.media.encoder import linear
+from vstate.inventory.adapters.media.items import samples
+from vstate.inventory.adapters.plan import MediaItem
 from vstate.inventory.adapters.reading import ConfigReader
 from vstate.schemas.errors import VstateError
 
@@ -17,6 +23,11 @@ WORDS = 151936
 FREQUENCY_BYTES = 4
 FREQUENCY_TABLES = 2
 """A rotary embedding keeps its frequencies and a copy of them, in float32."""
+DOUBLE_PROJECTION = 2
+HOP, BINS = 240, 128
+KERNEL, STRIDE, POOLED, GROUPED = 3, 2, 2, 4
+"""How windows of a spectrum become codes, and codes rows (``MiMoOmniProcessor``, whatever the configuration says)."""
+LENGTH_BYTES = 8
 SPEECH_WORDS = "1025-1025-129-129-129-129-129-129"
 
 
@@ -59,6 +70,39 @@ def _projection_elements(audio: ConfigReader, hidden: int) -> int:
     layers = audio.get("projection_layers", 1)
     if layers == 1:
         return linear(inputs, out, bias=False)
-    if layers == 2:  # noqa: PLR2004
+    if layers == DOUBLE_PROJECTION:
         return linear(inputs, 4 * inputs, bias=False) + linear(4 * inputs, out, bias=False)
     raise VstateError(f"{audio.model}: {audio.place}projection_layers is {layers}; vLLM builds 1 or 2")
+
+
+@dataclass(frozen=True)
+class Sounds:
+    """Sounds at one rate, whose spectra are thinned out to codes.
+
+    Attributes:
+        rate: Samples per second.
+    """
+
+    rate: int
+
+    @classmethod
+    def read(cls, reader: ConfigReader, processor: ConfigReader) -> Self:
+        """Read the rate: the processor's, else the encoder's, else the processor class's own."""
+        rate = processor.get("audio_sampling_rate", 0)
+        if not rate and "audio_config" in reader:
+            audio = reader.part("audio_config")
+            rate = audio.get("sampling_rate", 0) or audio.get("sample_rate", 0)
+        return cls(rate or 24000)
+
+    def rows(self, item: MediaItem) -> int:
+        """Return the rows of a sound (``preprocess_audio``)."""
+        codes = (self._windows(item) + 3 - KERNEL + 2 - KERNEL) // STRIDE + 1
+        codes = -(-codes // POOLED)
+        return -(-codes // GROUPED)
+
+    def host_bytes(self, item: MediaItem, value_bytes: int) -> int:
+        """Return the bytes of a sound's spectrum and of how many rows it becomes."""
+        return self._windows(item) * BINS * value_bytes + LENGTH_BYTES
+
+    def _windows(self, item: MediaItem) -> int:
+        return 1 + samples(item, self.rate) // HOP
