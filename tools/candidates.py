@@ -242,8 +242,9 @@ def speed(chosen: list[dict[str, Any]]) -> str:
         "growth after the first quarter",
     ]
     note = (
-        f"Measured on {chosen[0]['machine']}, other work beside it; one run each, so no spread. Pace is that of arrivals: "
-        "1 as recorded. Requests that wait take memory: growth is to be read beside the longest queue (-: not noted).\n\n"
+        f"Measured on {chosen[0]['machine']}, other work beside it; one run each, so no spread. Pace is that of "
+        "arrivals: 1 as recorded. Requests that wait take memory: growth is to be read beside the longest queue "
+        "(-: not noted).\n\n"
     )
     head += ["events", "trace", "rows lost", "modelled time", "pace", "longest queue"]
     return note + markdown_table(head, lines)
