@@ -52,13 +52,31 @@ handed_out AS (
             AND allocations.epoch = boundary.epoch
             AND allocations.seq < boundary.seq
 ),
+cached_until AS (
+    -- A block can be found under several hashes: the last of those so far to end counts.
+    SELECT
+        engine,
+        epoch,
+        pool,
+        block,
+        start_seq,
+        max(coalesce(end_seq, 9223372036854775807)) OVER (
+            PARTITION BY engine, epoch, pool, block
+            ORDER BY start_seq
+        ) AS last_end_seq
+    FROM hash_intervals
+),
 still_cached AS (
-    SELECT DISTINCT handed_out.*
+    SELECT handed_out.*
     FROM handed_out
-    JOIN hash_intervals USING (engine, epoch, pool, block)
-    WHERE
-        hash_intervals.start_seq < handed_out.seq
-        AND coalesce(hash_intervals.end_seq, 9223372036854775807) > handed_out.boundary_seq
+    ASOF JOIN cached_until
+        ON
+            handed_out.engine = cached_until.engine
+            AND handed_out.epoch = cached_until.epoch
+            AND handed_out.pool = cached_until.pool
+            AND handed_out.block = cached_until.block
+            AND handed_out.seq > cached_until.start_seq
+    WHERE cached_until.last_end_seq > handed_out.boundary_seq
 ),
 forgotten AS (
     -- The engine names a block here only when it had a hash to forget.
@@ -77,13 +95,15 @@ not_moved AS (
     -- Moving the hashes of a block leaves it none; another block carries the same ones from then on,
     -- so that no count would tell.
     SELECT move.engine, move.seq, move.step, move.pool, move.block
-    FROM block_events AS move
-    JOIN hash_intervals USING (engine, epoch, pool, block)
-    WHERE
-        move.kind = 'move'
-        AND move.position = 0
-        AND hash_intervals.start_seq < move.seq
-        AND coalesce(hash_intervals.end_seq, 9223372036854775807) > move.seq
+    FROM (SELECT * FROM block_events WHERE kind = 'move' AND position = 0) AS move
+    ASOF JOIN cached_until
+        ON
+            move.engine = cached_until.engine
+            AND move.epoch = cached_until.epoch
+            AND move.pool = cached_until.pool
+            AND move.block = cached_until.block
+            AND move.seq > cached_until.start_seq
+    WHERE cached_until.last_end_seq > move.seq
 ),
 missing AS (
     -- All events of a process are numbered by one counter; one that says it lost none has no hole.
