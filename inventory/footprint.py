@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict
 
-from vstate.inventory.bound import bound_blocks
+from vstate.inventory.estimator import bound_blocks
 from vstate.inventory.state_inventory import StateInventory
 from vstate.schemas.component import StateComponent
 from vstate.schemas.manifests import EngineSettings, GroupManifest, PoolManifest
@@ -58,14 +58,9 @@ def request_footprint(inventory: StateInventory, tokens: int) -> RequestFootprin
 def request_blocks(group: GroupManifest, settings: EngineSettings, tokens: int) -> int:
     """Most blocks of a group that a request of ``tokens`` prompt tokens, alone, holds.
 
-    Alone there is no prefix that could end inside a block; a prompt that ends within the first block has no
-    boundary at which a prefill could export a state.
+    Alone there is no prefix that could end inside a block.
     """
-    first = tokens <= group.block_tokens
-    alone = group.model_copy(
-        update={"partial_hits": False, "checkpoint_blocks": 0 if first else group.checkpoint_blocks}
-    )
-    return bound_blocks(alone, settings, tokens, 1)
+    return bound_blocks(group.model_copy(update={"partial_hits": False}), settings, tokens, 1)
 
 
 def usable_blocks(pool: PoolManifest) -> int:

@@ -112,7 +112,7 @@ class Geometry:
         partial = self._partial_hits(groups, hash_block)
         drafts = self._draft_groups(groups)
         manifests = tuple(
-            self._manifest(index, group, block_bytes, scheduler_block, partial, index in drafts)
+            self._manifest(index, group, block_bytes, (scheduler_block, hash_block), partial, index in drafts)
             for index, group in enumerate(groups)
         )
         outside = weights + self._encoder_cache()
@@ -189,11 +189,11 @@ class Geometry:
         return set(range(len(groups)))
 
     def _manifest(
-        self, index: int, group: Group, block_bytes: int, boundary: int, partial: bool, draft: bool
+        self, index: int, group: Group, block_bytes: int, boundaries: tuple[int, int], partial: bool, draft: bool
     ) -> GroupManifest:
         page = group.first
         state = page.kind is PageKind.STATE
-        facts = Facts(index, 0, page.block_tokens, boundary, block_bytes)
+        facts = Facts(index, 0, page.block_tokens, boundaries[0], block_bytes)
         states = [
             state for name, its in group.pages.items() for state in self._states(name, its.block_tokens, its.bytes)
         ]
@@ -215,6 +215,7 @@ class Geometry:
             admission_cap_blocks=self._admission_cap(group),
             draft=draft,
             partial_hits=partial and _fine_lookup(group),
+            hash_block_tokens=boundaries[1],
             components=components(states, facts),
         )
 

@@ -132,6 +132,7 @@ def group_manifests(scheduler: Any, layers: dict[str, Any]) -> tuple[GroupManife
                 draft=index in coordinator.eagle_group_ids,
                 prefix_cacheable=bool(group.kv_cache_spec.prefix_cacheable),
                 partial_hits=bool(coordinator.enable_partial_hash_hits) and manager.supports_fine_grained_hash_lookup,
+                hash_block_tokens=manager.block_pool.hash_block_size,
                 components=components(states, facts),
             )
         )

@@ -16,12 +16,12 @@ from vstate.schemas.manifests import EngineSettings, GroupManifest
 from vstate.schemas.summary import EstimateSummary
 
 Formula = Callable[[GroupManifest, EngineSettings, int, int], int]
-"""Blocks of a group for a request of (prompt tokens, output tokens at most)."""
+"""Blocks of a group for a request of (tokens to prefill, output tokens still to come at most)."""
 
 
 def formulas() -> dict[str, Formula]:
     """Return the estimates that follow from a request's lengths, by source."""
-    from vstate.inventory.bound import bound_blocks, naive_blocks
+    from vstate.inventory.estimator import bound_blocks, naive_blocks
 
     return {
         "naive": lambda group, _, prompt, output: naive_blocks(group, prompt, output),
@@ -32,7 +32,8 @@ def formulas() -> dict[str, Formula]:
 def judge_estimates(replay: Replay, run: RunFolder) -> list[EstimateSummary]:
     """Make the table ``judged_estimates`` and return its sums.
 
-    The formulas are asked once per group and pair of lengths.
+    The formulas are asked once per group and lengths. A resumed request has all that is known of it to prefill, and
+    less still to come.
     """
     connection = replay.connection
     _load_bounds(connection, run)
@@ -47,7 +48,7 @@ def _load_bounds(connection: Any, run: RunFolder) -> None:
     rows = []
     for engine in run.engines:
         lengths = connection.execute(
-            "SELECT DISTINCT prompt_tokens, max_tokens FROM attempts WHERE engine = ?",
+            "SELECT DISTINCT prompt_tokens, max_tokens, prefill_tokens FROM attempts WHERE engine = ?",
             [engine.engine],
         ).fetchall()
         rows += [
@@ -58,9 +59,12 @@ def _load_bounds(connection: Any, run: RunFolder) -> None:
                 "group": group.group,
                 "prompt_tokens": prompt_tokens,
                 "max_tokens": max_tokens,
-                "estimated_blocks": formula(group, engine.manifest.settings, prompt_tokens, max_tokens),
+                "prefill_tokens": prefill_tokens,
+                "estimated_blocks": formula(
+                    group, engine.manifest.settings, prefill_tokens, prompt_tokens + max_tokens - prefill_tokens
+                ),
             }
-            for prompt_tokens, max_tokens in lengths
+            for prompt_tokens, max_tokens, prefill_tokens in lengths
             for group in engine.manifest.groups
             for source, formula in sources.items()
         ]
@@ -73,6 +77,7 @@ def _load_bounds(connection: Any, run: RunFolder) -> None:
             "group": integer,
             "prompt_tokens": integer,
             "max_tokens": integer,
+            "prefill_tokens": integer,
             "estimated_blocks": pa.int64(),
         }
     )

@@ -82,6 +82,7 @@ class GroupManifest(Manifest):
         draft: Whether the coordinator treats it as a draft group.
         prefix_cacheable: Whether its blocks take part in prefix caching.
         partial_hits: Whether a hit may end inside one of its blocks.
+        hash_block_tokens: Tokens of one block hash, at which such a hit ends; 0 where that is not told.
         components: What state the group holds, padding included.
     """
 
@@ -105,6 +106,7 @@ class GroupManifest(Manifest):
     draft: bool = False
     prefix_cacheable: bool = True
     partial_hits: bool = False
+    hash_block_tokens: int = 0
     components: tuple[StateComponent, ...] = ()
 
 

@@ -1,4 +1,5 @@
 -- One row per admission of a request: its lengths, where its prefill ended, whether it ended.
+-- `prefill_tokens` are all that were known then: a resumed request prefills what it had produced, too.
 WITH
 admissions AS (
     -- A session's later input counts with the lengths that it brought.
@@ -7,7 +8,8 @@ admissions AS (
         request_key,
         attempt,
         arg_max(prompt_tokens, seq) AS prompt_tokens,
-        arg_max(max_tokens, seq) AS max_tokens
+        arg_max(max_tokens, seq) AS max_tokens,
+        arg_max(greatest(prompt_tokens, total_tokens), seq) AS prefill_tokens
     FROM request_events
     WHERE kind IN ('admit', 'resume', 'extend')
     GROUP BY ALL
@@ -19,7 +21,8 @@ admissions_before_snapshot AS (
         request_key,
         attempt,
         min(prompt_tokens) AS prompt_tokens,
-        min(max_tokens) AS max_tokens
+        min(max_tokens) AS max_tokens,
+        min(greatest(prompt_tokens, total_tokens)) AS prefill_tokens
     FROM snapshot_events
     WHERE kind = 'request' AND slice = 0 AND attempt >= 1
     GROUP BY ALL

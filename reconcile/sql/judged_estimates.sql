@@ -26,7 +26,7 @@ by_gate AS (
 by_formula AS (
     SELECT peaks.*, bounds.source, bounds.estimated_blocks
     FROM peaks
-    JOIN bounds USING (engine, pool, "group", prompt_tokens, max_tokens)
+    JOIN bounds USING (engine, pool, "group", prompt_tokens, max_tokens, prefill_tokens)
     WHERE peaks.scope = 'life'
 )
 SELECT * FROM by_gate

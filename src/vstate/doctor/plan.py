@@ -1,7 +1,7 @@
 """`vstate doctor --config`: what a start with these arguments would hold, before any start.
 
 Figures of the pools and groups are vLLM's own (its configuration, specs and scheduler, without weights);
-what a request takes is `inventory/bound.py`.
+what a request takes is `inventory/estimator`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import groupby
 from pydantic import BaseModel
 
 from vstate.doctor.child import ChildFailure, ask_child
-from vstate.inventory.bound import bound_blocks
+from vstate.inventory.estimator import bound_blocks
 from vstate.schemas.component import StateComponent
 from vstate.schemas.errors import VstateError
 from vstate.schemas.manifests import GroupManifest, ProcessManifest
@@ -203,16 +203,15 @@ def planned(answer: PlanAnswer) -> Plan:
 
 def _group_plan(group: GroupManifest, manifest: ProcessManifest) -> GroupPlan:
     settings = manifest.settings
-    # A prompt of one token has no prefix that could end inside a block.
-    one_token = bound_blocks(group.model_copy(update={"partial_hits": False, "checkpoint_blocks": 0}), settings, 1, 1)
     return GroupPlan(
         group=group.group,
         pool=group.pool,
         state_classes=_classes(group.components),
         layers=len(group.layers),
         block_tokens=group.block_tokens,
-        one_token_blocks=one_token,
-        full_length_blocks=bound_blocks(group, settings, settings.max_model_len_tokens - 1, 1 + 1),
+        one_token_blocks=bound_blocks(group, settings, 1, 1),
+        # The longest prompt that still has a decode step.
+        full_length_blocks=bound_blocks(group, settings, max(1, settings.max_model_len_tokens - 2), 2),
     )
 
 
