@@ -24,7 +24,7 @@ FREQUENCY_BYTES = 4
 FREQUENCY_TABLES = 2
 """A rotary embedding keeps its frequencies and a copy of them, in float32."""
 DOUBLE_PROJECTION = 2
-HOP, BINS = 240, 128
+HOP, BINS, WINDOW = 240, 128, 960
 KERNEL, STRIDE, POOLED, GROUPED = 3, 2, 2, 4
 """How windows of a spectrum become codes, and codes rows (``MiMoOmniProcessor``, whatever the configuration says)."""
 LENGTH_BYTES = 8
@@ -105,4 +105,10 @@ class Sounds:
         return self._windows(item) * BINS * value_bytes + LENGTH_BYTES
 
     def _windows(self, item: MediaItem) -> int:
-        return 1 + samples(item, self.rate) // HOP
+        """Return the windows of a sound, whose ends are mirrored by half a window."""
+        count = samples(item, self.rate)
+        if count <= WINDOW // 2:
+            raise VstateError(
+                f"a sound of {item.seconds} s is shorter than half a window of {WINDOW} samples; add some"
+            )
+        return 1 + count // HOP

@@ -32,6 +32,7 @@ from vstate.schemas.workload import MediaKind
 
 ROTARY_POSITIONS = 8192
 """Positions that the tower's rotary table is built for (``Qwen3_VisionTransformer``)."""
+VIDEO_CLASS = "Qwen3VLVideoProcessor"
 CHANNELS = 3
 GRID_BYTES = 3 * 8
 """An item says how many patches it has in time, height and width, in 64-bit integers."""
@@ -150,6 +151,7 @@ class QwenRules(MediaRules):
 def _rules(model: str, vision: ConfigReader, context: Context) -> QwenRules:
     images, videos = files.image_processor(context, model), files.video_processor(context, model)
     patch, merge, group = (vision.integer(name) for name in ("patch_size", "spatial_merge_size", "temporal_patch_size"))
+    _check_class(videos)
     for said, default in ((images, 14), (videos, 16)):
         _check(said, {"patch_size": (default, patch), "merge_size": (2, merge), "temporal_patch_size": (2, group)})
     image_limits = _limits(images, Pixels(56 * 56, 28 * 28 * 1280))
@@ -171,6 +173,18 @@ def _rules(model: str, vision: ConfigReader, context: Context) -> QwenRules:
         pixel_bytes=1 if device else element_bytes(context),
         assumed=(ASSUMED_WORDS, *unstated),
     )
+
+
+def _check_class(videos: ConfigReader) -> None:
+    """Refuse videos that another class processes, as for a model without a file for them (``AutoVideoProcessor``)."""
+    found = videos.get("video_processor_type", "")
+    if not found and videos.get("image_processor_type", "") == "Qwen2VLImageProcessor":
+        found = "Qwen2VLVideoProcessor"
+    if found not in ("", VIDEO_CLASS):
+        raise VstateError(
+            f"{videos.model}: {videos.place}videos are processed by {found}, of which nothing is known; "
+            f"add the {files.VIDEOS} of a {VIDEO_CLASS}"
+        )
 
 
 def _limits(said: ConfigReader, default: Pixels) -> Pixels:
