@@ -63,6 +63,13 @@ REPLAY_TABLES = (
 )
 """The tables of the replay, in the order in which they need each other."""
 
+PLACE_NUMBER = """
+CREATE MACRO place_number(engine, epoch, pool, block) AS
+    ((CAST(engine AS BIGINT) * 1048576 + epoch) * 16 + pool) * 67108864 + block
+"""
+"""One number for a block of a pool in an epoch of an engine: what is sorted by blocks is sorted by that. Room for
+2^26 blocks, 2^4 pools, 2^20 epochs and 2^13 engines."""
+
 ILLEGAL_IDLE_HOLDERS = (Holder.UNKNOWN, Holder.COPY_ON_WRITE)
 """Holders other than requests that must hold nothing while an engine has nothing to run."""
 
@@ -95,6 +102,7 @@ def replayed(run: RunFolder, cache: Cache, progress: Progress = no_progress) -> 
         with spill, duckdb.connect(config=settings) as connection:
             _load(connection, run, cache)
             gaps = _load_epochs(connection, run, cache)
+            connection.execute(PLACE_NUMBER)
             for done, name in enumerate(REPLAY_TABLES):
                 progress(f"replaying {name.replace('_', ' ')}", done, len(REPLAY_TABLES))
                 connection.execute(f"CREATE TABLE {name} AS {read_sql(name)}")

@@ -39,11 +39,11 @@ handed_out AS (
     -- The engine forgets the hashes of a block when it hands it out.
     SELECT
         allocations.engine,
-        allocations.epoch,
         allocations.seq,
         allocations.step,
         allocations.pool,
         allocations.block,
+        allocations.place,
         boundary.seq AS boundary_seq
     FROM allocations
     ASOF JOIN step_events AS boundary
@@ -55,13 +55,10 @@ handed_out AS (
 cached_until AS (
     -- A block can be found under several hashes: the last of those so far to end counts.
     SELECT
-        engine,
-        epoch,
-        pool,
-        block,
+        place,
         start_seq,
         max(coalesce(end_seq, 9223372036854775807)) OVER (
-            PARTITION BY engine, epoch, pool, block
+            PARTITION BY place
             ORDER BY start_seq
         ) AS last_end_seq
     FROM hash_intervals
@@ -70,12 +67,7 @@ still_cached AS (
     SELECT handed_out.*
     FROM handed_out
     ASOF JOIN cached_until
-        ON
-            handed_out.engine = cached_until.engine
-            AND handed_out.epoch = cached_until.epoch
-            AND handed_out.pool = cached_until.pool
-            AND handed_out.block = cached_until.block
-            AND handed_out.seq > cached_until.start_seq
+        ON handed_out.place = cached_until.place AND handed_out.seq > cached_until.start_seq
     WHERE cached_until.last_end_seq > handed_out.boundary_seq
 ),
 forgotten AS (
@@ -83,12 +75,7 @@ forgotten AS (
     SELECT removal.engine, removal.seq, removal.step, removal.pool, removal.block
     FROM block_events AS removal
     ANTI JOIN hash_intervals
-        ON
-            removal.engine = hash_intervals.engine
-            AND removal.epoch = hash_intervals.epoch
-            AND removal.pool = hash_intervals.pool
-            AND removal.block = hash_intervals.block
-            AND removal.seq = hash_intervals.end_seq
+        ON removal.place = hash_intervals.place AND removal.seq = hash_intervals.end_seq
     WHERE removal.kind IN ('evict', 'cache_remove') AND removal.block IS NOT NULL
 ),
 not_moved AS (
@@ -97,12 +84,7 @@ not_moved AS (
     SELECT move.engine, move.seq, move.step, move.pool, move.block
     FROM (SELECT * FROM block_events WHERE kind = 'move' AND position = 0) AS move
     ASOF JOIN cached_until
-        ON
-            move.engine = cached_until.engine
-            AND move.epoch = cached_until.epoch
-            AND move.pool = cached_until.pool
-            AND move.block = cached_until.block
-            AND move.seq > cached_until.start_seq
+        ON move.place = cached_until.place AND move.seq > cached_until.start_seq
     WHERE cached_until.last_end_seq > move.seq
 ),
 missing AS (

@@ -11,7 +11,7 @@ holders AS (
         CASE WHEN request_key >= 0 THEN "group" ELSE -1 END AS "group",
         unnest(blocks) AS block
     FROM snapshot_events
-    WHERE kind = 'holder'
+    WHERE kind = 'holder' AND EXISTS (SELECT 1 FROM slices WHERE slice > 0)
 ),
 traced AS (
     SELECT
@@ -23,13 +23,16 @@ traced AS (
         CASE WHEN event.request_key >= 0 THEN event."group" ELSE -1 END AS "group",
         event.block,
         event.delta
-    FROM reference_counts AS event
+    FROM (
+        -- Without a second snapshot there is nothing to compare, nor to sort.
+        SELECT * FROM reference_counts
+        WHERE kind <> 'snapshot' AND EXISTS (SELECT 1 FROM slices WHERE slice > 0)
+    ) AS event
     ASOF JOIN slices
         ON
             event.engine = slices.engine
             AND event.epoch = slices.epoch
             AND event.seq > slices.begin_seq
-    WHERE event.kind <> 'snapshot'
 ),
 -- What a snapshot states, less what the one before it stated and what happened in between.
 holder_terms AS (
@@ -50,7 +53,7 @@ holder_differences AS (
 ),
 placed_intervals AS (
     SELECT hash_intervals.*, slices.slice AS start_slice
-    FROM hash_intervals
+    FROM (SELECT * FROM hash_intervals WHERE EXISTS (SELECT 1 FROM slices WHERE slice > 0)) AS hash_intervals
     ASOF JOIN slices
         ON
             hash_intervals.engine = slices.engine

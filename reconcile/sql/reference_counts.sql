@@ -1,6 +1,6 @@
 -- Every change of a block's reference count, with the count after it.
 WITH
-opening AS (
+holders AS (
     SELECT
         engine,
         epoch,
@@ -16,9 +16,15 @@ opening AS (
     FROM snapshot_events
     WHERE kind = 'holder' AND slice = 0
 ),
+opening AS (
+    SELECT
+        *,
+        place_number(engine, epoch, pool, block) AS place
+    FROM holders
+),
 traced AS (
     SELECT
-        engine, epoch, seq, position, step, kind, pool, "group", request_key, block, delta
+        engine, epoch, seq, position, step, kind, pool, "group", request_key, block, delta, place
     FROM block_events
     JOIN reference_deltas USING (kind)
     WHERE block IS NOT NULL
@@ -30,7 +36,5 @@ changes AS (
 )
 SELECT
     *,
-    CAST(
-        sum(delta) OVER (PARTITION BY engine, epoch, pool, block ORDER BY seq, position) AS INTEGER
-    ) AS count_after
+    CAST(sum(delta) OVER (PARTITION BY place ORDER BY seq, position) AS INTEGER) AS count_after
 FROM changes
