@@ -1,0 +1,121 @@
+"""Short convolutions with attention in between: LFM2, LFM2-MoE, LFM2.5, and the language model of LFM2-VL.
+
+Sources: vLLM 0.32 ``model_executor/models/lfm2.py``, ``lfm2_moe.py``, ``lfm2_vl.py``; ``layers/mamba/short_conv.py``;
+``MambaStateShapeCalculator.short_conv_state_shape``.
+"""
+
+from __future__ import annotations
+
+from vstate.inventory.adapters.decoder import Attention, element_bytes, embedding_bytes, rotary_bytes
+from vstate.inventory.adapters.experts import Experts
+from vstate.inventory.adapters.media import lfm
+from vstate.inventory.adapters.plan import Layer, ModelPlan, StateLayer, StatePart, Weights
+from vstate.inventory.adapters.reading import ConfigReader
+from vstate.inventory.adapters.registry import Adapter, Context
+from vstate.inventory.adapters.weights import Share
+from vstate.inventory.dtypes import cache_dtype
+from vstate.schemas.errors import VstateError
+from vstate.schemas.vocabulary import Owner, StateClass
+
+MEDIA = "Lfm2VlForConditionalGeneration"
+DENSE = "Lfm2ForCausalLM"
+MIXED = "Lfm2MoeForCausalLM"
+MIXED_TYPE = "lfm2_moe"
+
+
+def plan(reader: ConfigReader, context: Context) -> ModelPlan:
+    """Say what a model of this family keeps.
+
+    Raises:
+        VstateError: A layer is neither a convolution nor full attention.
+    """
+    text = reader.part_or_self("text_config")
+    mixed = reader.model == MIXED or (reader.model == MEDIA and text.text("model_type") == MIXED_TYPE)
+    prefix = "language." if reader.model == MEDIA else ""
+    attention = Attention.read(text)
+    hidden = text.integer("hidden_size")
+    share, width = Share(context.ranks, reader.model), element_bytes(context)
+    positions = text.integer("max_position_embeddings")
+    layers: list[Layer] = []
+    total = 0
+    for index, kind in enumerate(_kinds(text)):
+        name = f"{prefix}model.layers.{index}"
+        if kind == "conv":
+            layers.append(_convolution(f"{name}.short_conv", text, share, context))
+            total += _convolution_bytes(text, share, width)
+        else:
+            layers.append(attention.layer(f"{name}.self_attn.attn", context))
+            total += attention.weight_bytes(hidden, share, width, norms=True)
+        total += _feed_forward_bytes(text, share, width, index, mixed=mixed) + 2 * hidden * width
+    if any(not isinstance(layer, StateLayer) for layer in layers):
+        total += rotary_bytes(positions, attention.key_size, width)
+    tied = text.get("tie_word_embeddings", True) if not mixed else reader.get("tie_word_embeddings", True)
+    total += hidden * width + embedding_bytes(text, hidden, share, width, tied=tied)
+    encoder = lfm.encoder(reader, context) if reader.model == MEDIA else None
+    return ModelPlan(
+        layers=tuple(layers),
+        weights=(Weights(Owner.TARGET, "", total), *(encoder.weights if encoder else ())),
+        max_positions=positions,
+        hidden_size=hidden,
+        block_heads=share.kv_heads(attention.kv_heads),
+        block_head_size=attention.key_size,
+        media=encoder.rules if encoder else None,
+    )
+
+
+def _kinds(text: ConfigReader) -> list[str]:
+    count = text.integer("num_hidden_layers")
+    if "layer_types" in text:
+        kinds = text.sequence("layer_types")
+    else:
+        full = set(text.sequence("full_attn_idxs"))
+        kinds = ["full_attention" if index in full else "conv" for index in range(count)]
+    for index, kind in enumerate(kinds):
+        if kind not in ("conv", "full_attention"):
+            raise VstateError(f"{text.model}: layer {index} is of the unknown type {kind!r}")
+    if len(kinds) != count:
+        raise VstateError(f"{text.model}: {len(kinds)} layer types for {count} layers; correct the configuration")
+    return kinds
+
+
+def _convolution(name: str, text: ConfigReader, share: Share, context: Context) -> StateLayer:
+    """Return the state of a layer: the inputs that its kernel still needs, and those of drafts."""
+    columns = text.integer("conv_L_cache") - 1
+    channels = share.of(text.integer("conv_dim") if "conv_dim" in text else text.integer("hidden_size"), "channels")
+    dtype = cache_dtype(context.settings.mamba_cache_dtype, context.dtype)
+    return StateLayer(name, (StatePart(StateClass.CONV, (columns, channels), dtype),))
+
+
+def _convolution_bytes(text: ConfigReader, share: Share, width: int) -> int:
+    """Return the bytes of the kernel, of the projection to three times the width, and of that back."""
+    hidden, bias = text.integer("hidden_size"), text.get("conv_bias", False)
+    kernel = share.column(text.integer("conv_L_cache"), hidden, bias=bias)
+    return (kernel + share.column(hidden, 3 * hidden, bias=bias) + share.row(hidden, hidden, bias=bias)) * width
+
+
+def _feed_forward_bytes(text: ConfigReader, share: Share, width: int, index: int, *, mixed: bool) -> int:
+    hidden = text.integer("hidden_size")
+    if not mixed:
+        return share.gated_mlp(hidden, _adjusted_width(text)) * width
+    if index < text.integer("num_dense_layers"):
+        return share.gated_mlp(hidden, text.integer("intermediate_size")) * width
+    experts = Experts(
+        text.integer("num_experts"),
+        hidden,
+        text.integer("moe_intermediate_size"),
+        correction=text.get("use_expert_bias", True),
+    )
+    return experts.bytes(share, width) + experts.router_bytes(width)
+
+
+def _adjusted_width(text: ConfigReader) -> int:
+    """Return the inner width of a dense layer: two thirds of what is said, times a factor, rounded up."""
+    inner = text.integer("block_ff_dim", "intermediate_size")
+    if not text.get("block_auto_adjust_ff_dim", True):
+        return inner
+    inner = int(text.get("block_ffn_dim_multiplier", 1.0) * int(2 * inner / 3))
+    multiple = text.get("block_multiple_of", 256)
+    return -(-inner // multiple) * multiple
+
+
+ADAPTER = Adapter("short_convolution", 1, (DENSE, MIXED, MEDIA), plan)
