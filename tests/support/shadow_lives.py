@@ -95,12 +95,18 @@ def states(draw):
 
 
 @st.composite
-def engines(draw, layouts):
+def engines(draw, layouts, crowd=False):
+    """Engines over groups of ``layouts``; those for a crowd run as many steps ahead as vLLM does on one device."""
     asynchronous = draw(st.booleans())
     steps = draw(st.integers(2, 3)) if asynchronous else draw(st.integers(1, 2))
+    if crowd:
+        steps = 1 + asynchronous
     own = draw(layouts)
     own.setdefault("model_len", draw(st.sampled_from([160, 1024])))
-    return Engine(chunk=draw(st.integers(8, 130)), steps=steps, asynchronous=asynchronous, **own)
+    # A pool so small that requests are preempted, but that the longest one fits.
+    blocks = draw(st.sampled_from([40, 4096])) if crowd else 4096
+    own |= {"chunk": draw(st.integers(8, 130)), "steps": steps, "asynchronous": asynchronous, "blocks": blocks}
+    return Engine(**own)
 
 
 class Life:
