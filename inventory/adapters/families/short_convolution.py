@@ -9,13 +9,13 @@ from __future__ import annotations
 from vstate.inventory.adapters.decoder import Attention, element_bytes, embedding_bytes, rotary_bytes
 from vstate.inventory.adapters.experts import Experts
 from vstate.inventory.adapters.media import lfm
-from vstate.inventory.adapters.plan import Layer, ModelPlan, StateLayer, StatePart, Weights
+from vstate.inventory.adapters.plan import Layer, ModelPlan, StateLayer, Weights
 from vstate.inventory.adapters.reading import ConfigReader
 from vstate.inventory.adapters.registry import Adapter, Context
+from vstate.inventory.adapters.states import tail
 from vstate.inventory.adapters.weights import Share
-from vstate.inventory.dtypes import cache_dtype
 from vstate.schemas.errors import VstateError
-from vstate.schemas.vocabulary import Owner, StateClass
+from vstate.schemas.vocabulary import Owner
 
 MEDIA = "Lfm2VlForConditionalGeneration"
 DENSE = "Lfm2ForCausalLM"
@@ -79,11 +79,9 @@ def _kinds(text: ConfigReader) -> list[str]:
 
 
 def _convolution(name: str, text: ConfigReader, share: Share, context: Context) -> StateLayer:
-    """Return the state of a layer: the inputs that its kernel still needs, and those of drafts."""
-    columns = text.integer("conv_L_cache") - 1
+    """Return the state of a layer: the inputs that its kernel still needs."""
     channels = share.of(text.integer("conv_dim") if "conv_dim" in text else text.integer("hidden_size"), "channels")
-    dtype = cache_dtype(context.settings.mamba_cache_dtype, context.dtype)
-    return StateLayer(name, (StatePart(StateClass.CONV, (columns, channels), dtype),))
+    return StateLayer(name, (tail(context, text.integer("conv_L_cache"), channels),))
 
 
 def _convolution_bytes(text: ConfigReader, share: Share, width: int) -> int:
