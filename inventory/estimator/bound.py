@@ -8,27 +8,16 @@ request that was preempted comes back as another shape, with more to prefill.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import cache
 
 from vstate.inventory.estimator.request import RequestShape
 from vstate.inventory.estimator.rules import EngineRule, GroupRule, Kind, Rules
 from vstate.schemas.manifests import EngineSettings, GroupManifest
 
-
-class Phase(NamedTuple):
-    """Moments at which ``processed`` tokens are done and ``ahead`` more have slots.
-
-    Attributes:
-        first: Least processed tokens.
-        last: Most processed tokens.
-        ahead: Slots past them: what is in flight, this step included, and the draft model's lookahead.
-        most: No more slots than that.
-    """
-
-    first: int
-    last: int
-    ahead: int
-    most: int
+Phase = tuple[int, int, int, int]
+"""Moments at which some tokens are processed and more have slots: the least and the most tokens processed, slots past
+them (what is in flight, this step included, and the draft model's lookahead), and the most slots there are. A plain
+tuple, because a named one takes longer to make than to use."""
 
 
 def bound(request: RequestShape, rules: Rules) -> tuple[int, ...]:
@@ -67,22 +56,22 @@ def phases_of(engine: EngineRule, prefill: int, last: int) -> list[Phase]:
     width = 1 + engine.drafts
     flying = min(steps * engine.chunk, prefill)
     most = engine.model_len if lookahead else engine.model_len - 1
-    phases = [Phase(0, prefill - flying, flying + lookahead, max(most, prefill))]
+    phases = [(0, prefill - flying, flying + lookahead, max(most, prefill))]
     padded = engine.drafts > 0 and (engine.padded or prefill == 1)
     if last == prefill:
         if padded:
-            phases.append(Phase(prefill - 1, last - 1, width + lookahead, most))
+            phases.append((prefill - 1, last - 1, width + lookahead, most))
         return phases
     # The end of a prefill in flight, and decode steps behind it.
     for count in range(1, engine.behind + 1):
         flying = min((steps - count) * engine.chunk, prefill)
         at = prefill - flying
-        phases.append(Phase(at, at, flying + count * width + lookahead, most))
+        phases.append((at, at, flying + count * width + lookahead, most))
     # Decode steps alone. With several, the others may follow only one that is sure not to reach the end.
     first = prefill - 1 if padded else prefill
     final = last - 1 if decodes == 1 else last - 2
     if final >= first:
-        phases.append(Phase(first, final, decodes * width + lookahead, most))
+        phases.append((first, final, decodes * width + lookahead, most))
     return phases
 
 
@@ -108,8 +97,10 @@ def _paged(rule: GroupRule, phases: list[Phase], slots: int, prompt: int, prefil
                 held = -(-min(before + ahead, most) // block) - max(0, before - window) // block
                 best = max(best, held)
         return best + rule.extra
-    if rule.chunk or rule.decode_window:
-        return max(_most_in_phase(rule, phase, prompt) for phase in phases)
+    if rule.chunk:
+        return _chunked(rule, phases)
+    if rule.decode_window:
+        return _reference(rule, phases, prompt)
     blocks = -(-slots // block)
     if rule.copies:
         # The longest hit that ends inside a block: source and copy are held.
@@ -119,24 +110,31 @@ def _paged(rule: GroupRule, phases: list[Phase], slots: int, prompt: int, prefil
     return blocks + rule.extra
 
 
-def _most_in_phase(rule: GroupRule, phase: Phase, prompt: int) -> int:
-    first, last, ahead, most = phase
-    final = max(first, min(last, most - ahead))
-    if rule.chunk:
-        before = final - (final + 1) % rule.chunk
-    else:
-        before = final - (final - rule.decode_window + 1) % rule.block
-    candidates = (final, before) if before >= first else (final,)
-    return max(
-        -(-min(processed + ahead, most) // rule.block) - _let_go(rule, processed, prompt) for processed in candidates
-    )
+def _chunked(rule: GroupRule, phases: list[Phase]) -> int:
+    """Blocks of chunked local attention, which lets a whole chunk go where the next one begins."""
+    block, chunk = rule.block, rule.chunk
+    best = 0
+    for first, last, ahead, most in phases:
+        final = max(first, min(last, most - ahead))
+        best = max(best, -(-min(final + ahead, most) // block) - final // chunk * chunk // block)
+        before = final - (final + 1) % chunk
+        if before >= first:
+            best = max(best, -(-min(before + ahead, most) // block) - before // chunk * chunk // block)
+    return best
 
 
-def _let_go(rule: GroupRule, processed: int, prompt: int) -> int:
-    """Blocks of chunked or reference attention that are let go once so many tokens are processed."""
-    if rule.chunk:
-        return processed // rule.chunk * rule.chunk // rule.block
-    return max(0, max(prompt, processed - rule.decode_window) // rule.block - -(-prompt // rule.block))
+def _reference(rule: GroupRule, phases: list[Phase], prompt: int) -> int:
+    """Blocks of a prompt and of a window beside it: what lies between them is let go."""
+    block, window = rule.block, rule.decode_window
+    kept = -(-prompt // block)
+    best = 0
+    for first, last, ahead, most in phases:
+        final = max(first, min(last, most - ahead))
+        before = final - (final - window + 1) % block
+        for processed in (final, before) if before >= first else (final,):
+            gone = max(0, max(prompt, processed - window) // block - kept)
+            best = max(best, -(-min(processed + ahead, most) // block) - gone)
+    return best
 
 
 def _states(rule: GroupRule, engine: EngineRule, prefill: int, last: int) -> int:
@@ -146,27 +144,42 @@ def _states(rule: GroupRule, engine: EngineRule, prefill: int, last: int) -> int
     A step may export a second state, and it may copy one. States stand in different blocks of the table, so that
     there are no more than blocks, but for a copy.
     """
-    block, width = rule.block, 1 + engine.drafts
-    copy = int(rule.copies and prefill > rule.hash_block)
-    best = min(1 + _entered(rule, engine, engine.steps, copy), -(-prefill // block) + copy)
+    block, drafts = rule.block, engine.drafts
+    copy = 1 if rule.copies and prefill > rule.hash_block else 0
+    exports = 0 if not rule.checkpoint or engine.chunk <= block else 1 if engine.sparse else engine.steps
+    each = -(-block // engine.chunk)
+    best = min(_most_states(engine.steps, 0, each, block, drafts, exports, copy), -(-prefill // block) + copy)
     if last > prefill:
-        cap = engine.model_len - 1
+        width, cap = 1 + drafts, engine.model_len - 1
         for count in range(1, engine.behind + 1):
-            entered = _entered(rule, engine, engine.steps - count, copy) + min(count, -(-count * width // block))
-            end = min(prefill + count * width, cap)
-            best = max(best, min(1 + entered, -(-end // block) + copy))
+            most = _most_states(engine.steps - count, count, each, block, drafts, exports, copy)
+            best = max(best, min(most, -(-min(prefill + count * width, cap) // block) + copy))
         count = engine.decodes
-        end = min(last - 1 - int(count > 1) + count * width, cap)
-        best = max(best, min(1 + min(count, -(-count * width // block)), -(-end // block)))
-    if rule.copies and engine.drafts >= rule.hash_block:
+        end = last - 1 + width if count == 1 else last - 2 + count * width
+        best = max(best, min(_most_states(0, count, each, block, drafts, exports, 0), -(-min(end, cap) // block)))
+    if rule.copies and drafts >= rule.hash_block:
         best += 1  # a padded step after a hit may copy its block and leave it at once
     return best + rule.extra
 
 
-def _entered(rule: GroupRule, engine: EngineRule, steps: int, copy: int) -> int:
-    """States that so many prefill steps in flight add at most."""
-    each = -(-rule.block // engine.chunk)
-    if rule.checkpoint and engine.chunk > rule.block:
-        return steps + (min(steps, 1) if engine.sparse else steps) + copy
-    crossed = -(-steps // each)
-    return max(crossed, -(-(steps - 1) // each) + copy) if steps else 0
+@cache
+def _most_states(prefills: int, decodes: int, each: int, block: int, drafts: int, exports: int, copy: int) -> int:
+    """Most states with so many steps in flight, draft slots apart.
+
+    Args:
+        prefills: Steps of prefill among them.
+        decodes: Decode steps behind them.
+        each: Steps that a prefill needs to get through a block; it stops at each boundary.
+        block: Tokens of a block.
+        drafts: Draft tokens of a decode step.
+        exports: Steps of prefill that may export a state from inside their chunk.
+        copy: Whether one of them may copy a state.
+    """
+    if exports and prefills:
+        entered = prefills + min(prefills, exports) + copy
+    elif prefills:
+        # A step that copies stays in its block.
+        entered = max(-(-prefills // each), -(-(prefills - 1) // each) + copy)
+    else:
+        entered = 0
+    return 1 + entered + min(decodes, -(-decodes * (1 + drafts) // block))

@@ -134,25 +134,13 @@ def _paged(rule: GroupRule, phases: list[Phases], prompt: Integers, prefill: Int
     return total
 
 
-def _entered(rule: GroupRule, engine: EngineRule, steps: int, copy: Integers) -> Integers:
-    import numpy as np
-
-    each = _ceil(rule.block, engine.chunk)
-    if rule.checkpoint and engine.chunk > rule.block:
-        return copy + steps + (min(steps, 1) if engine.sparse else steps)
-    if not steps:
-        return np.zeros_like(copy)
-    most: Integers = np.maximum(_ceil(steps, each), _ceil(steps - 1, each) + copy)
-    return most
-
-
 def _states(rule: GroupRule, engine: EngineRule, prefill: Integers, last: Integers) -> Integers:
     import numpy as np
 
     block, width, cap = rule.block, 1 + engine.drafts, engine.model_len - 1
     copy = (prefill > rule.hash_block).astype(np.int64) * int(rule.copies)
-    best = np.minimum(1 + _entered(rule, engine, engine.steps, copy), _ceil(prefill, block) + copy)
     decodes = last > prefill
+    best = np.minimum(1 + _entered(rule, engine, engine.steps, copy), _ceil(prefill, block) + copy)
     for count in range(1, engine.behind + 1):
         entered = _entered(rule, engine, engine.steps - count, copy) + min(count, _ceil(count * width, block))
         end = np.minimum(prefill + count * width, cap)
@@ -165,3 +153,14 @@ def _states(rule: GroupRule, engine: EngineRule, prefill: Integers, last: Intege
     jump = int(rule.copies and engine.drafts >= rule.hash_block)
     total: Integers = best + jump + rule.extra
     return total
+
+
+def _entered(rule: GroupRule, engine: EngineRule, steps: int, copy: Integers) -> Integers:
+    """States that so many steps of prefill in flight add at most."""
+    import numpy as np
+
+    if rule.checkpoint and engine.chunk > rule.block:
+        return copy + steps + (1 if engine.sparse else steps)
+    each = _ceil(rule.block, engine.chunk)
+    most: Integers = np.maximum(_ceil(steps, each), _ceil(steps - 1, each) + copy)
+    return most

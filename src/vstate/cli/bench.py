@@ -119,3 +119,26 @@ def reconcile(
             f"{row.scan_ratio:.1f} times a scan ({row.scan_seconds:.2f} s), peak {row.peak_bytes / MIB:,.0f} MiB; "
             f"before it once {row.cache_seconds:.1f} s from streams to Parquet ({row.parquet_bytes / MIB:,.0f} MiB)"
         )
+
+
+@bench_app.command("estimator")
+def estimator(
+    turns: Annotated[int, typer.Option(min=2, help="Turns that are timed.")] = 21,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Time of the bound of one request, and of 10,000 at once."""
+    from vstate.bench.estimator import measure_estimator
+    from vstate.bench.overhead import machine_line
+
+    rows = measure_estimator(turns)
+    if as_json:
+        typer.echo(json.dumps({"machine": machine_line(), "rows": [asdict(row) for row in rows]}, indent=2))
+        return
+    typer.echo(f"machine: {machine_line()}")
+    typer.echo("microseconds of the processor, median and quartiles")
+    for row in rows:
+        (low, high), (many_low, many_high) = row.request_us_quartiles, row.many_us_quartiles
+        typer.echo(
+            f"{row.engine} ({row.groups} groups, {row.rules} different): one request {row.request_us:.1f} "
+            f"[{low:.1f}..{high:.1f}], {row.many:,} at once {row.many_us:,.0f} [{many_low:,.0f}..{many_high:,.0f}]"
+        )

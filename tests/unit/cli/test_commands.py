@@ -47,6 +47,7 @@ def without(tmp_path, module):
 @pytest.mark.parametrize(
     "command",
     [(), ("trace",), ("trace", "run"), ("trace", "show"), ("reconcile",), ("bench", "overhead"), ("doctor",)]
+    + [("bench", "estimator")]
     + [("bench", "scheduler"), ("trace", "fit"), ("candidate", "verify"), ("workload", "import"), ("workload", "show")],
 )
 def test_help_of_each_command(command_line, command):
