@@ -109,6 +109,6 @@ class Sounds:
         count = samples(item, self.rate)
         if count <= WINDOW // 2:
             raise VstateError(
-                f"a sound of {item.seconds} s is shorter than half a window of {WINDOW} samples; add some"
+                f"a sound of {item.seconds} s has no half a window of {WINDOW} samples; give a longer one"
             )
         return 1 + count // HOP
