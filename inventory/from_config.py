@@ -76,7 +76,7 @@ class Geometry:
         self, architecture: str, plan: ModelPlan, dtype: str, settings: ServingSettings, profile: PlatformProfile
     ) -> None:
         """Take what the geometry follows from; ``dtype`` is the model's element type."""
-        self._architecture = architecture
+        self._architecture = plan.architecture or architecture
         self._plan = plan
         self._dtype = dtype
         self._settings = settings

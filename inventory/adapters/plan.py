@@ -193,6 +193,7 @@ class ModelPlan:
         block_head_size: Size of a head by which a hybrid's block is sized (``ModelConfig.get_head_size``).
         media: How media expand; None for a model without.
         draft_modules: Modules of a native draft, each of which reads one token further ahead.
+        architecture: What vLLM serves it as, where that is not what the configuration says first.
         assumed: What the plan rests on that the configuration does not say.
     """
 
@@ -204,6 +205,7 @@ class ModelPlan:
     block_head_size: int
     media: MediaRules | None = None
     draft_modules: int = 0
+    architecture: str = ""
     assumed: tuple[str, ...] = field(default=())
 
     @property
