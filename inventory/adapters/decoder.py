@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
-from vstate.inventory.adapters.plan import AttentionLayer, Kernel
+from vstate.inventory.adapters.plan import AttentionLayer, Kernel, RotaryTable
 from vstate.inventory.adapters.reading import ConfigReader
 from vstate.inventory.adapters.registry import Context
 from vstate.inventory.adapters.weights import Share
 from vstate.inventory.dtypes import cache_dtype, dtype_bytes
+from vstate.schemas.errors import VstateError
 from vstate.schemas.vocabulary import Owner, StateClass
 
+PLAIN_ROTARY = ("default", "llama3", "yarn")
+"""Kinds of angles whose tables have a row per position; that of ``yarn`` as many as it stretches to."""
 SCALE_BYTES = 16
 """Scales of query, key, value and probability, float32, that each attention layer has as buffers."""
 
@@ -83,6 +87,29 @@ class Attention:
 def rotary_bytes(positions: int, rotary: int, width: int) -> int:
     """Return the bytes of one table of cosines and sines; layers with the same parameters share one (``get_rope``)."""
     return positions * rotary * width
+
+
+def rotary_table(reader: ConfigReader, head: int, context: Context) -> RotaryTable:
+    """Return the table of a model whose layers all turn their heads by the same angles.
+
+    Raises:
+        VstateError: The angles are stretched in a way whose table has another length.
+    """
+    said = reader.any("rope_parameters")
+    rope = said if isinstance(said, dict) else reader.any("rope_scaling") or {}
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind not in PLAIN_ROTARY:
+        raise VstateError(
+            f"{reader.model}: angles of the kind {kind!r} are not known; known are {', '.join(PLAIN_ROTARY)}"
+        )
+    theta = rope.get("rope_theta", reader.any("rope_theta"))
+    partial = rope.get("partial_rotary_factor", reader.get("partial_rotary_factor", 1.0))
+    positions, rotary = reader.integer("max_position_embeddings"), int(head * partial)
+    if kind == "yarn":
+        positions = int(rope["original_max_position_embeddings"] * rope["factor"])
+    scaling = {name: value for name, value in rope.items() if name not in ("rope_theta", "type", "rope_type")}
+    parameters = json.dumps([theta, kind, scaling], sort_keys=True)
+    return RotaryTable(head, rotary, positions, parameters, rotary_bytes(positions, rotary, element_bytes(context)))
 
 
 def embedding_bytes(reader: ConfigReader, hidden: int, share: Share, width: int, *, tied: bool) -> int:

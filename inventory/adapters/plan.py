@@ -113,6 +113,25 @@ class Weights:
 
 
 @dataclass(frozen=True)
+class RotaryTable:
+    """A table of cosines and sines. Layers and drafts that ask for the same parameters get the same one (``get_rope``).
+
+    Attributes:
+        head: Size of a head.
+        rotary: Elements of it that are turned.
+        positions: Rows.
+        parameters: Angle and scaling, as text.
+        bytes: Bytes of the table.
+    """
+
+    head: int
+    rotary: int
+    positions: int
+    parameters: str
+    bytes: int
+
+
+@dataclass(frozen=True)
 class MediaItem:
     """One item of media as a processor would see it.
 
@@ -193,6 +212,7 @@ class ModelPlan:
         block_head_size: Size of a head by which a hybrid's block is sized (``ModelConfig.get_head_size``).
         media: How media expand; None for a model without.
         draft_modules: Modules of a native draft, each of which reads one token further ahead.
+        rotary_tables: Tables of angles that a draft may find and share.
         architecture: What vLLM serves it as, where that is not what the configuration says first.
         assumed: What the plan rests on that the configuration does not say.
     """
@@ -205,6 +225,7 @@ class ModelPlan:
     block_head_size: int
     media: MediaRules | None = None
     draft_modules: int = 0
+    rotary_tables: tuple[RotaryTable, ...] = ()
     architecture: str = ""
     assumed: tuple[str, ...] = field(default=())
 

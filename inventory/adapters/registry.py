@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -35,6 +35,11 @@ class Context:
     settings: ServingSettings
     profile: PlatformProfile
     dtype: str
+
+    @property
+    def without_draft(self) -> Context:
+        """The same for a model that nothing drafts for."""
+        return replace(self, settings=self.settings.model_copy(update={"drafting": None}))
 
     @property
     def ranks(self) -> int:
@@ -80,7 +85,7 @@ class Adapter:
 
         context = Context(settings, profile, model_dtype(config, settings))
         plan = self.make(ConfigReader(config, self.architecture(config)), context)
-        return with_draft(plan, self.architecture(config), context)
+        return with_draft(plan, self.architecture(config), config, context)
 
 
 def find_adapter(config: Mapping[str, Any]) -> Adapter:

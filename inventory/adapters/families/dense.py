@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vstate.inventory.adapters.decoder import Attention, element_bytes, embedding_bytes, rotary_bytes
+from vstate.inventory.adapters.decoder import Attention, element_bytes, embedding_bytes, rotary_table
 from vstate.inventory.adapters.plan import ModelPlan, Weights
 from vstate.inventory.adapters.reading import ConfigReader
 from vstate.inventory.adapters.registry import Adapter, Context
@@ -45,7 +45,8 @@ def plan(reader: ConfigReader, context: Context) -> ModelPlan:
     layer += (share.gated_mlp(hidden, reader.integer("intermediate_size")) + 2 * hidden) * width
     tied = reader.get("tie_word_embeddings", False)
     total = count * layer + hidden * width + embedding_bytes(reader, hidden, share, width, tied=tied)
-    total += rotary_bytes(positions, attention.key_size, width)
+    table = rotary_table(reader, attention.key_size, context)
+    total += table.bytes
     return ModelPlan(
         layers=tuple(attention.layer(f"model.layers.{index}.self_attn.attn", context) for index in range(count)),
         weights=(Weights(Owner.TARGET, "", total),),
@@ -53,6 +54,7 @@ def plan(reader: ConfigReader, context: Context) -> ModelPlan:
         hidden_size=hidden,
         block_heads=share.kv_heads(attention.kv_heads),
         block_head_size=attention.key_size,
+        rotary_tables=(table,),
     )
 
 
