@@ -96,7 +96,7 @@ class PagedTable:
     def _let_go(self, moment: Moment) -> None:
         rule = self._rule
         if rule.decode_window:
-            start = max(moment.prompt, moment.processed - rule.decode_window)
+            start = moment.processed - rule.decode_window
             self._gone_to = max(self._gone_to, min(start // rule.block, self._length))
         else:
             self._gone_to = max(self._gone_to, min(self._unneeded(moment.processed), self._length))
@@ -173,13 +173,11 @@ class StateTable:
         column = -(-end // rule.block) - 2
         return (
             rule.checkpoint
-            and at > 0
             and (not engine.sparse or end >= max(moment.prompt, moment.known - 1))
             and start % rule.hash_block == 0
             and column > (start - 1) // rule.block
-            and start + rule.hash_block <= at < end
+            and at > start
             and (at - start) % rule.checkpoint_alignment == 0
-            and column >= 0
             and (
                 column >= self._length
                 or column not in self._held

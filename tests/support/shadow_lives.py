@@ -12,6 +12,8 @@ from support.shadow import Engine, Shadow, Watch
 from vstate.inventory.estimator import RequestShape, Rules
 
 BLOCK = 16
+# Those of whole blocks and a token are where retained tokens reach into one more block.
+windows = st.one_of(st.integers(2, 100), st.integers(1, 6).map(lambda blocks: BLOCK * blocks + 1))
 
 
 def draft_settings(draw: Callable, groups: list) -> dict:
@@ -30,22 +32,23 @@ def draft_settings(draw: Callable, groups: list) -> dict:
 @st.composite
 def attention(draw):
     """Attention of every kind, alone or beside full attention."""
-    window, chunk = draw(st.integers(2, 100)), BLOCK * draw(st.integers(1, 4))
+    window, chunk = draw(windows), BLOCK * draw(st.integers(1, 4))
     retained = draw(st.integers(0, 3))
     beside = {
         "none": None,
         "sliding": shadow.sliding(BLOCK, window, retained),
         "longer blocks": shadow.sliding(2 * BLOCK, window, retained),
         "latent window": shadow.latent_window(BLOCK, window),
-        "replayed window": shadow.latent_window(BLOCK, window, bounded_replay=True),
+        "replayed window": shadow.latent_window(BLOCK, window, bounded_replay=True, extra_retained_tokens=retained),
         "chunked": shadow.chunked(BLOCK, chunk),
         "ring": shadow.ring(BLOCK),
-        "reference": shadow.reference(BLOCK, window),
+        "reference": shadow.reference(BLOCK, 1 + window // 4),
         "hidden": shadow.hidden(BLOCK),
     }
     kind = draw(st.sampled_from(sorted(beside)))
     first = shadow.latent(BLOCK) if draw(st.booleans()) else shadow.full(BLOCK)
-    alone = kind not in ("none", "ring", "replayed window") and draw(st.booleans())
+    # Chunked attention alone finds a hit in an empty cache: whole chunks before the last are taken for computed.
+    alone = kind not in ("none", "ring", "replayed window", "chunked") and draw(st.booleans())
     groups = [(spec, False) for spec in ([] if alone else [first]) + [beside[kind]] if spec is not None]
     more = {} if kind == "chunked" else draft_settings(draw, groups)
     block = 2 * BLOCK if kind == "longer blocks" else BLOCK
@@ -85,11 +88,11 @@ def states(draw):
         block,
         num_speculative_blocks=more.get("drafts", 0),
         num_prefill_checkpoint_blocks=exports,
-        prefill_checkpoint_alignment=draw(st.sampled_from([1, BLOCK])) if exports else None,
+        prefill_checkpoint_alignment=draw(st.sampled_from([1, BLOCK, 2 * BLOCK])) if exports else None,
     )
     groups.append((state, False))
     if draw(st.booleans()):
-        groups.append((shadow.sliding(draw(st.sampled_from([hash_block, block])), draw(st.integers(2, 100))), False))
+        groups.append((shadow.sliding(draw(st.sampled_from([hash_block, block])), draw(windows)), False))
     retention = draw(st.sampled_from([None, 0, block, 4 * block]))
     return {"groups": groups, "scheduler_block": block, "hash_block": hash_block, "retention": retention, **more}
 
