@@ -249,8 +249,14 @@ def layer_states(name: str, spec: Any, layers: dict[str, Any], page: int | None 
 
 
 def window_tokens(spec: Any, layer: Any) -> int:
-    """Return the sliding window of a layer, which its spec or it itself tells; 0 for none."""
-    return int(getattr(spec, "sliding_window", None) or getattr(layer, "sliding_window", None) or 0)
+    """Return the sliding window of a layer, 0 for none.
+
+    The layer tells where it is here: with the hybrid manager disabled the spec of a group is that of full attention
+    and carries the window of some of its layers (``FullAttentionSpec.merge``).
+    """
+    if hasattr(layer, "sliding_window"):
+        return int(layer.sliding_window or 0)
+    return int(getattr(spec, "sliding_window", None) or 0)
 
 
 def _is_convolution(layer: Any) -> bool:

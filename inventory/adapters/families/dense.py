@@ -17,18 +17,20 @@ class Habits:
     """What the architectures of this family do otherwise than each other.
 
     Attributes:
-        qkv_bias: Whether queries, keys and values have a bias where the configuration does not say.
+        bias_field: Field that says whether queries, keys and values have a bias.
+        bias: What it says where it is not there.
         head_norms: Whether query and key heads are normed.
     """
 
-    qkv_bias: bool = False
+    bias_field: str = "attention_bias"
+    bias: bool = False
     head_norms: bool = False
 
 
 HABITS = {
     "LlamaForCausalLM": Habits(),
     "MistralForCausalLM": Habits(),
-    "Qwen2ForCausalLM": Habits(qkv_bias=True),
+    "Qwen2ForCausalLM": Habits("qkv_bias", bias=True),
     "Qwen3ForCausalLM": Habits(head_norms=True),
 }
 
@@ -40,7 +42,7 @@ def plan(reader: ConfigReader, context: Context) -> ModelPlan:
     hidden, count = reader.integer("hidden_size"), reader.integer("num_hidden_layers")
     share, width = Share(context.ranks, reader.model), element_bytes(context)
     positions = reader.integer("max_position_embeddings")
-    bias = reader.get("attention_bias", habits.qkv_bias)
+    bias = reader.get(habits.bias_field, habits.bias)
     layer = attention.weight_bytes(hidden, share, width, bias=bias, norms=habits.head_norms)
     layer += (share.gated_mlp(hidden, reader.integer("intermediate_size")) + 2 * hidden) * width
     tied = reader.get("tie_word_embeddings", False)

@@ -26,6 +26,7 @@ from vstate.inventory.adapters.media.words import ASSUMED_WORDS, TextTokens, tex
 from vstate.inventory.adapters.plan import Expansion, MediaItem, MediaRules
 from vstate.inventory.adapters.reading import ConfigReader
 from vstate.inventory.adapters.registry import Context
+from vstate.inventory.dtypes import dtype_bytes
 from vstate.schemas.workload import MediaKind
 
 MARKS = 2
@@ -40,8 +41,8 @@ def encoder(reader: ConfigReader, context: Context) -> Encoder:
     Raises:
         VstateError: A field is missing, or the backbone is unknown.
     """
-    width = element_bytes(context)
     text = reader.part("text_config", "llm_config")
+    width = _element_bytes(reader, text, context)
     rules = _rules(reader, text, context)
     if not takes(context, "image", "video", "audio"):
         return Encoder((), rules)
@@ -52,6 +53,16 @@ def encoder(reader: ConfigReader, context: Context) -> Encoder:
         tower += parakeet_bytes(sound, width)
         projector += parakeet_projector_elements(sound, text.integer("hidden_size"))
     return Encoder(encoder_weights(tower, projector * width), rules)
+
+
+def _element_bytes(reader: ConfigReader, text: ConfigReader, context: Context) -> int:
+    """Return the bytes of an element of the towers: of the configuration's type, whatever the engine's is."""
+    said = next((part.text("dtype", "torch_dtype") for part in (text, reader) if _states_type(part)), context.dtype)
+    return dtype_bytes(said)
+
+
+def _states_type(part: ConfigReader) -> bool:
+    return "dtype" in part or "torch_dtype" in part
 
 
 def _projector_elements(reader: ConfigReader, text: ConfigReader) -> int:
