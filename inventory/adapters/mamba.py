@@ -12,6 +12,7 @@ from vstate.inventory.adapters.plan import StatePart
 from vstate.inventory.adapters.registry import Context
 from vstate.inventory.adapters.states import tail
 from vstate.inventory.adapters.weights import Share
+from vstate.schemas.errors import VstateError
 from vstate.schemas.vocabulary import StateClass
 
 
@@ -49,12 +50,19 @@ class Mamba2:
     def channels(self, share: Share) -> int:
         """Return a rank's channels of the convolution: its heads, and what goes into and comes out of their states.
 
-        Groups that cannot be divided are repeated until there is one per rank (``extra_groups_for_head_shards``).
+        A single group is repeated until there is one per rank (``extra_groups_for_head_shards``).
+
+        Raises:
+            VstateError: Several groups cannot be divided.
         """
         return share.of(self.inner + 2 * self._groups(share) * self.state, "channels of the convolution")
 
     def _groups(self, share: Share) -> int:
-        return self.groups if self.groups % share.ranks == 0 else share.ranks
+        if self.groups % share.ranks == 0:
+            return self.groups
+        if self.groups != 1:
+            raise VstateError(f"{share.model}: {self.groups} groups of heads cannot be shared by {share.ranks} ranks")
+        return share.ranks
 
     def parts(self, share: Share, context: Context, dtype: str) -> tuple[StatePart, StatePart]:
         """Return the state of a layer: the convolution's tail, and the recurrent state as ``dtype``."""

@@ -19,7 +19,7 @@ def cases(draw):
             "layers_block_type": types,
             "mamba_num_heads": draw(st.sampled_from([8, 16])),
             "mamba_head_dim": draw(st.sampled_from([16, 32])),
-            "n_groups": draw(st.sampled_from([1, 2, 4])),
+            "n_groups": draw(st.sampled_from([1, 4])),
             "ssm_state_size": draw(st.sampled_from([16, 32])),
             "conv_kernel": draw(st.sampled_from([3, 4])),
             "num_attention_heads": draw(st.sampled_from([4, 8])),
