@@ -2,14 +2,19 @@
 
 from hypothesis import strategies as st
 
-RANKS = st.sampled_from((1, 2))
-MODE = st.sampled_from(("weights", "data"))
+
+def few(*values):
+    return st.sampled_from(values)
+
+
+RANKS = few(1, 2)
+MODE = few("weights", "data")
 FLAG = st.booleans()
 
 
 def drawn_case(model, fields, settings=None):
     """Return a strategy of cases of a model whose fields are drawn; a field of None is taken out."""
-    shared = {"tensor_parallel_size": RANKS, "mm_encoder_tp_mode": MODE}
+    shared = {"tensor_parallel_size": RANKS, "mm_encoder_tp_mode": MODE, "dtype": few("bfloat16", "float32")}
     return st.fixed_dictionaries(
         {
             "model": st.just(model),
@@ -17,10 +22,6 @@ def drawn_case(model, fields, settings=None):
             "config": st.fixed_dictionaries(fields),
         }
     )
-
-
-def few(*values):
-    return st.sampled_from(values)
 
 
 SIGLIP = {
@@ -40,7 +41,7 @@ ENCODERS = {
             "vision_config.intermediate_size": few(128, 200),
             "vision_config.num_position_embeddings": few(64, 256),
             "vision_config.out_hidden_size": few(128, 96),
-            "vision_config.deepstack_visual_indexes": few([], None),
+            "vision_config.deepstack_visual_indexes": few([], [0], None),
         },
     ),
     "gemma": drawn_case(

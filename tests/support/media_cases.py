@@ -158,7 +158,9 @@ TINY_CASES = {
     "nemotron, frames one by one": media_case(
         "tiny/nemotron-omni", count=16, config={"vision_config.video_temporal_patch_size": 1}
     ),
+    "nemotron, in float32": media_case("tiny/nemotron-omni", settings={"dtype": "float32"}, count=4, most=300),
     "mimo": media_case("tiny/mimo-omni"),
+    "mimo, in float32": media_case("tiny/mimo-omni", settings={"dtype": "float32"}, count=4, most=300),
     "mimo, other limits": media_case(
         "tiny/mimo-omni",
         count=16,
