@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 PYTEST := $(PY) -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format unit long adapters engine packaging shapes versions matrix docs clean
+.PHONY: help setup demo test lint format unit long models adapters engine packaging shapes versions matrix docs clean
 
 # The engine tests take both cores, and a failed lint should stop the rest.
 .NOTPARALLEL:
@@ -20,7 +20,7 @@ setup:  ## Make .venv with vLLM for the CPU and vstate in it; done at once when 
 demo: setup  ## Trace a tiny hybrid model on this machine and reconcile the run
 	@tools/demo.sh $(VENV)
 
-test: lint unit long adapters engine packaging  ## Lint, then all tests
+test: lint unit long models engine packaging  ## Lint, then all tests
 
 lint: setup  ## ruff (rules and format) and mypy
 	$(PY) -m ruff check .
@@ -41,8 +41,11 @@ engine: setup  ## Tests that run the real vLLM, two files at a time
 	@mkdir -p build
 	$(PYTEST) -n 2 --dist loadfile tests/engine --matrix-record build/matrix.json
 
-adapters: setup  ## The adapters against what vLLM builds, and against variations of it
-	$(PYTEST) -n 2 --dist loadfile tests/adapters
+models: setup  ## Every tiny model, worked out from its configuration, against what vLLM builds (two minutes)
+	$(PYTEST) tests/adapters/test_models.py
+
+adapters: setup  ## The same for drawn variations of each family, for media, and with each term changed (half an hour)
+	$(PYTEST) -n 2 --dist load tests/adapters
 
 shapes: setup  ## The true-size models against formulas of their own, on the meta device (four minutes)
 	$(PYTEST) -n 2 --dist loadfile tests/full
