@@ -37,9 +37,7 @@ COMPONENT_SCHEMA = pa.schema(
         _text("mutability"),
         _text("eviction"),
         _text("shareable"),
-        pa.field(
-            "boundary_tokens", pa.int64(), nullable=False, metadata=TOKENS
-        ),
+        pa.field("boundary_tokens", pa.int64(), nullable=False, metadata=TOKENS),
         pa.field("requires", pa.list_(pa.string()), nullable=False),
         _text("evidence"),
     ]
