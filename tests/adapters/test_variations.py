@@ -16,6 +16,7 @@ def test_every_family_is_varied():
     assert {module.name for module in iter_modules(families.__path__)} <= set(NAMES)
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_variation_is_worked_out_as_built(name, live):
     for case in drawn(name, EXAMPLES):

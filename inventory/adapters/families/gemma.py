@@ -65,7 +65,7 @@ def _kinds(text: ConfigReader, *, every: int) -> list[str]:
     if "layer_types" in text:
         kinds = text.sequence("layer_types")
     else:
-        every = text.get("sliding_window_pattern", text.get("_sliding_window_pattern", every))
+        every = text.get("sliding_window_pattern", every)
         kinds = ["sliding_attention" if (index + 1) % every else "full_attention" for index in range(count)]
     for index, kind in enumerate(kinds):
         if kind not in ("sliding_attention", "full_attention"):

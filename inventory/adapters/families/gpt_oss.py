@@ -22,11 +22,13 @@ def plan(reader: ConfigReader, context: Context) -> ModelPlan:
     """Say what the model keeps: every second layer, the first among them, slides.
 
     Raises:
-        VstateError: Weights are quantized.
+        VstateError: Weights are quantized, or there are more ranks than key-value heads.
     """
     if "quantization_config" in reader:
         raise VstateError(f"{reader.model}: quantized weights are not counted; take quantization_config out")
     attention = Attention.read(reader)
+    if attention.kv_heads < context.ranks:
+        raise VstateError(f"{reader.model}: vLLM repeats no key-value heads of this model; share it by fewer ranks")
     sliding = replace(attention, window_tokens=reader.integer("sliding_window"))
     hidden, count = reader.integer("hidden_size"), reader.integer("num_hidden_layers")
     share, width = Share(context.ranks, reader.model), element_bytes(context)

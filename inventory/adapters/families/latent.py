@@ -49,7 +49,7 @@ def plan(reader: ConfigReader, context: Context) -> ModelPlan:
         max_positions=reader.integer("max_position_embeddings"),
         hidden_size=model.hidden,
         block_heads=1,
-        block_head_size=model.latent + model.rotary,
+        block_head_size=model.row,
         draft_modules=modules,
     )
 
@@ -63,6 +63,7 @@ class _Model:
         self.hidden, self.count = reader.integer("hidden_size"), reader.integer("num_hidden_layers")
         self.heads = reader.integer("num_attention_heads")
         self.latent, self.rotary = reader.integer("kv_lora_rank"), reader.integer("qk_rope_head_dim")
+        self.row = self.latent + self.rotary
         self.plain, self.value = reader.integer("qk_nope_head_dim"), reader.integer("v_head_dim")
         self.sparse = reader.model == SPARSE
         self.index = reader.integer("index_head_dim") if self.sparse else 0
@@ -73,8 +74,7 @@ class _Model:
         place = f"model.layers.{index}.self_attn"
         dtype = cache_dtype(self.context.settings.kv_cache_dtype, self.context.dtype)
         kernel = Kernel.SPARSE_LATENT if self.sparse else Kernel.LATENT
-        size = self.latent + self.rotary
-        latent = AttentionLayer(f"{place}.attn", StateClass.LATENT_KV, 1, size, 0, dtype, owner, kernel=kernel)
+        latent = AttentionLayer(f"{place}.attn", StateClass.LATENT_KV, 1, self.row, 0, dtype, owner, kernel=kernel)
         if not self.sparse:
             return [latent]
         key = self.index + FLOAT_BYTES * self.index // INDEX_GROUP
@@ -111,7 +111,7 @@ class _Model:
         """
         reader, share, hidden = self.reader, self.share, self.hidden
         query_head = self.plain + self.rotary
-        elements = hidden * (self.latent + self.rotary) + self.latent
+        elements = hidden * self.row + self.latent
         if "q_lora_rank" in reader:
             query = reader.integer("q_lora_rank")
             elements += hidden * query + query + share.column(query, self.heads * query_head)

@@ -53,7 +53,7 @@ def plan(reader: ConfigReader, context: Context) -> ModelPlan:
         block_head_size=model.full.key_size,
         media=encoder.rules if encoder else None,
         draft_modules=modules,
-        assumed=(SLIDING_DRAFT,) if modules and len(model.kinds) < model.count + modules else (),
+        assumed=(SLIDING_DRAFT,) if modules and not model.kinds[model.count :] else (),
     )
 
 
@@ -94,8 +94,10 @@ class _Model:
         return SLIDING
 
     def _of_layer(self, values: list[float], index: int) -> float:
-        """Return the entry of a list for a layer, that of the first sliding one where the list ends before it."""
-        return values[index] if index < len(values) else values[self.kinds.index(SLIDING)]
+        """Return the entry of a list for a layer; where the list ends before it, that of a layer that slides too."""
+        if index < len(values):
+            return values[index]
+        return values[self.kinds.index(SLIDING)] if SLIDING in self.kinds else values[-1]
 
     def attention(self, index: int) -> Attention:
         """Return the attention of a layer."""
@@ -124,7 +126,9 @@ class _Model:
             total += (2 * self.hidden * self.hidden + 5 * self.hidden) * self.width + self.embedding
             total += self._attention_bytes(index) + self._dense_bytes()
             own.add(self._rotary_table(index))
-        return total + sum(rotary_bytes(self.positions, rotary, self.width) for _, rotary, _, _ in own - tables)
+        return total + sum(
+            rotary_bytes(self.positions, rotary, self.width) for _, rotary, _, _ in own.difference(tables)
+        )
 
     def _attention_bytes(self, index: int) -> int:
         attention = self.attention(index)

@@ -26,6 +26,13 @@ def cases(draw):
             "head_dim": draw(st.sampled_from([32, 64])),
         },
     }
+    if draw(st.booleans()):
+        case["config"] |= {"layer_types": None, "full_attention_interval": draw(st.integers(2, 4))}
+        case["config"]["num_hidden_layers"] = draw(st.integers(4, 6))
+    if model == "tiny/qwen3-next":
+        layers = case["config"]["num_hidden_layers"]
+        case["config"]["decoder_sparse_step"] = draw(st.integers(1, 2))
+        case["config"]["mlp_only_layers"] = sorted(draw(st.sets(st.integers(0, layers - 1), max_size=2)))
     if model == "tiny/qwen3.5-mtp":
         settings["enable_prefix_caching"] = False
         case["drafting"] = draw(st.sampled_from(["mtp:1", "mtp:2", "mtp:4", "none", "ngram:3"]))

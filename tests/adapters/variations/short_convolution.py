@@ -10,10 +10,24 @@ def cases(draw):
     """Draw a case."""
     types = draw(kinds("conv", "full_attention"))
     settings = draw(engine(states=True, cache_dtypes=("auto",)))
+    kind = {}
+    if draw(st.booleans()):
+        kind = {
+            "architectures": ["Lfm2ForCausalLM"],
+            "model_type": "lfm2",
+            "conv_dim": 128,
+            "conv_dim_out": 128,
+            "block_dim": 128,
+            "block_ff_dim": draw(st.sampled_from([256, 500])),
+            "block_multiple_of": draw(st.sampled_from([32, 64])),
+            "block_auto_adjust_ff_dim": draw(st.booleans()),
+            "block_ffn_dim_multiplier": draw(st.sampled_from([1.0, 1.5])),
+        }
     return {
         "model": "tiny/lfm2-moe",
         "settings": settings,
         "config": {
+            **kind,
             "layer_types": types,
             "num_hidden_layers": len(types),
             "conv_L_cache": draw(st.sampled_from([3, 4])),
