@@ -147,10 +147,15 @@ def page(found: dict[str, Any]) -> str:
     models = {record["model"]: record for record in found.values()}
     parts += ["## What was built\n", built(list(models.values()))]
     for workload, chosen in by_workload.items():
-        parts += [f"## {workload}\n", accounting(chosen), speed(chosen)]
-    missing = [f"full/{name}" for name in FULL_MODELS if f"full/{name}" not in models]
-    parts.append(f"Not run: {', '.join(missing)}.\n" if missing else "Every true-size model was run.\n")
+        parts += [f"## {workload}\n", accounting(chosen), speed(chosen), not_run(chosen)]
     return "\n".join(parts)
+
+
+def not_run(chosen: list[dict[str, Any]]) -> str:
+    """Name the true-size models that a workload was not run on."""
+    run = {record["model"] for record in chosen}
+    missing = [f"full/{name}" for name in FULL_MODELS if f"full/{name}" not in run]
+    return f"Not run: {', '.join(missing)}.\n" if missing else "Every true-size model was run.\n"
 
 
 HEAD = """# The true-size models under public traffic
