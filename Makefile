@@ -35,7 +35,7 @@ unit: setup  ## Tests that take a moment and need no engine
 	$(PYTEST) -n 2 tests/unit -m "not long"
 
 long: setup  ## Tests that need no engine and take longer: cut streams, faults of the disk, memory, vLLM's modules
-	$(PYTEST) -n 2 tests/unit tests/versions -m "long and not engine"
+	$(PYTEST) -n 2 --dist loadgroup tests/unit tests/versions -m "long and not engine"
 
 engine: setup  ## Tests that run the real vLLM, two files at a time
 	@mkdir -p build

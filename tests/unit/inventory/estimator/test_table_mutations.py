@@ -15,7 +15,8 @@ pytest.importorskip("vllm.v1.core.kv_cache_manager")
 from support.shadow_lives import Life, attention, engines, states, uncached  # noqa: E402
 from vstate.inventory.estimator import occupancy  # noqa: E402
 
-pytestmark = pytest.mark.long
+# The lives are led once; a second process of pytest would lead them again.
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("lives")]
 
 FILE = Path(__file__).parents[4] / "inventory" / "estimator" / "tables.py"
 MUTATIONS = {
