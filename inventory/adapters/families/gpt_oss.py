@@ -27,11 +27,11 @@ def plan(reader: ConfigReader, context: Context) -> ModelPlan:
     if "quantization_config" in reader:
         raise VstateError(f"{reader.model}: quantized weights are not counted; take quantization_config out")
     attention = Attention.read(reader)
-    if attention.kv_heads < context.ranks:
-        raise VstateError(f"{reader.model}: vLLM repeats no key-value heads of this model; share it by fewer ranks")
     sliding = replace(attention, window_tokens=reader.integer("sliding_window"))
     hidden, count = reader.integer("hidden_size"), reader.integer("num_hidden_layers")
     share, width = Share(context.ranks, reader.model), element_bytes(context)
+    # Unlike other models', its key-value heads are not repeated where there are fewer than ranks.
+    share.of(attention.kv_heads, "key-value heads")
     experts = Experts(reader.integer("num_local_experts"), hidden, reader.integer("intermediate_size"), biased=True)
     layer = attention.weight_bytes(hidden, share, width, bias=True, out_bias=True)
     layer += (share.of(attention.heads, "attention heads") + 2 * hidden + experts.count) * width
