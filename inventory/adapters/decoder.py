@@ -89,8 +89,14 @@ def rotary_bytes(positions: int, rotary: int, width: int) -> int:
     return positions * rotary * width
 
 
-def rotary_table(reader: ConfigReader, head: int, context: Context) -> RotaryTable:
+def rotary_table(reader: ConfigReader, head: int, context: Context, *, turned: float = 1.0) -> RotaryTable:
     """Return the table of a model whose layers all turn their heads by the same angles.
+
+    Args:
+        reader: The part of the configuration that says the angles.
+        head: Size of a head.
+        context: What the engine is started with.
+        turned: Share of a head that is turned where the configuration does not say.
 
     Raises:
         VstateError: The angles are stretched in a way whose table has another length.
@@ -103,7 +109,7 @@ def rotary_table(reader: ConfigReader, head: int, context: Context) -> RotaryTab
             f"{reader.model}: angles of the kind {kind!r} are not known; known are {', '.join(PLAIN_ROTARY)}"
         )
     theta = rope.get("rope_theta", reader.any("rope_theta"))
-    partial = rope.get("partial_rotary_factor", reader.get("partial_rotary_factor", 1.0))
+    partial = rope.get("partial_rotary_factor", reader.get("partial_rotary_factor", turned))
     positions, rotary = reader.integer("max_position_embeddings"), int(head * partial)
     if kind == "yarn":
         positions = int(rope["original_max_position_embeddings"] * rope["factor"])
@@ -121,3 +127,13 @@ def embedding_bytes(reader: ConfigReader, hidden: int, share: Share, width: int,
 def element_bytes(context: Context) -> int:
     """Return the bytes of one element of the model."""
     return dtype_bytes(context.dtype)
+
+
+def refuse_quantized(reader: ConfigReader) -> None:
+    """Refuse a checkpoint whose weights are quantized: elements are counted in the model's own type.
+
+    Raises:
+        VstateError: They are.
+    """
+    if "quantization_config" in reader:
+        raise VstateError(f"{reader.model}: quantized weights are not counted; take quantization_config out")

@@ -6,7 +6,13 @@ Sources: vLLM 0.32 ``model_executor/models/qwen3_next.py``, ``qwen3_5.py``, thei
 
 from __future__ import annotations
 
-from vstate.inventory.adapters.decoder import Attention, element_bytes, embedding_bytes, rotary_bytes
+from vstate.inventory.adapters.decoder import (
+    Attention,
+    element_bytes,
+    embedding_bytes,
+    refuse_quantized,
+    rotary_table,
+)
 from vstate.inventory.adapters.experts import FLOAT_BYTES, Experts
 from vstate.inventory.adapters.media import qwen
 from vstate.inventory.adapters.plan import Layer, ModelPlan, StateLayer, StatePart, Weights
@@ -20,32 +26,37 @@ from vstate.schemas.vocabulary import Owner, StateClass
 NEXT = "Qwen3NextForCausalLM"
 TEXT = ("Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM")
 VISION = ("Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration")
+MIXED_TYPES = {"qwen3_5_moe_text": True, "qwen3_5_text": False}
+"""Types of text models of Qwen3.5, and whether their layers have experts (``Qwen3_5DecoderLayer``)."""
+TURNED = 0.25
+"""Share of a head that is turned where a configuration does not say (transformers' ``Qwen3NextConfig``)."""
 
 
 def plan(reader: ConfigReader, context: Context) -> ModelPlan:
     """Say what a model of this family keeps.
 
     Raises:
-        VstateError: A layer is neither linear nor full attention.
+        VstateError: A layer is neither linear nor full attention, weights are quantized, or vLLM takes no such model.
     """
+    refuse_quantized(reader)
     model = _Model(reader, context)
     encoder = qwen.encoder(reader, context) if reader.model in VISION else None
-    draft = context.settings.drafting
-    native = model.draft_layers if draft is not None and draft.method == "mtp" else 0
-    layers = model.layers() + [model.draft_layer(index, context) for index in range(native)]
+    native = model.draft_layers()
+    layers = model.layers() + [model.draft_layer(index) for index in range(native)]
     weights = [Weights(Owner.TARGET, "", model.weight_bytes())]
     if native:
-        # The draft's own rotary table is the target's, which it finds by its parameters (`get_rope`).
         weights.append(Weights(Owner.DRAFT, "", model.draft_bytes(native), model.embeddings))
     return ModelPlan(
         layers=tuple(layers),
         weights=(*weights, *(encoder.weights if encoder else ())),
-        max_positions=model.positions,
+        max_positions=model.text.integer("max_position_embeddings"),
         hidden_size=model.hidden,
         block_heads=model.share.kv_heads(model.attention.kv_heads),
         block_head_size=model.attention.key_size,
         media=encoder.rules if encoder else None,
-        draft_modules=1 if native else 0,
+        # Only a field of Qwen3-Next's name makes layers modules that read further ahead (`use_multi_module_mtp`).
+        draft_modules=native if model.is_next else min(native, 1),
+        rotary_tables=(model.angles,) if model.turns else (),
     )
 
 
@@ -56,13 +67,18 @@ class _Model:
         text = reader.part_or_self("text_config")
         self.text, self.context = text, context
         self.share, self.width = Share(context.ranks, reader.model), element_bytes(context)
-        self.attention = Attention.read(text)
+        head = text.integer("head_dim")
+        self.attention = Attention(text.integer("num_attention_heads"), text.integer("num_key_value_heads"), head, head)
         self.hidden = text.integer("hidden_size")
-        self.positions = text.integer("max_position_embeddings")
         self.prefix = "language_model." if reader.model in VISION else ""
         self.is_next = reader.model == NEXT
         self.kinds = _kinds(text)
-        tied = reader.get("tie_word_embeddings", text.get("tie_word_embeddings", False))
+        self.mixed = self.is_next or _is_mixed(text)
+        self.dense = text.sequence("mlp_only_layers") if self.is_next and "mlp_only_layers" in text else []
+        self.turns = "full_attention" in self.kinds
+        self.angles = rotary_table(text, head, context, turned=TURNED)
+        # Qwen3-Next has a head of its own whatever its configuration says; with vision the text's word counts.
+        tied = not self.is_next and text.get("tie_word_embeddings", False)
         self.embeddings = embedding_bytes(text, self.hidden, self.share, self.width, tied=tied)
         self.key_heads, self.value_heads = text.integer("linear_num_key_heads"), text.integer("linear_num_value_heads")
         self.key, self.value = text.integer("linear_key_head_dim"), text.integer("linear_value_head_dim")
@@ -73,11 +89,6 @@ class _Model:
         """Channels of the convolution on one rank: queries, keys and values."""
         whole = 2 * self.key_heads * self.key + self.value_heads * self.value
         return self.share.of(whole, "channels of the convolution")
-
-    @property
-    def draft_layers(self) -> int:
-        """Layers of the native draft, 0 where the model has none."""
-        return self.text.get("num_nextn_predict_layers" if self.is_next else "mtp_num_hidden_layers", 0)
 
     def layers(self) -> list[Layer]:
         """Return the target's layers in order."""
@@ -90,9 +101,26 @@ class _Model:
                 found.append(self.attention.layer(f"{name}.self_attn.attn", self.context))
         return found
 
-    def draft_layer(self, index: int, context: Context) -> Layer:
+    def draft_layers(self) -> int:
+        """Return the layers of the native draft, 0 where none is asked for or the model has none.
+
+        Raises:
+            VstateError: So many draft tokens are not a multiple of the layers (``SpeculativeConfig``).
+        """
+        drafting = self.context.settings.drafting
+        if drafting is None or drafting.method != "mtp":
+            return 0
+        layers = self.text.get("num_nextn_predict_layers" if self.is_next else "mtp_num_hidden_layers", 1)
+        if layers and drafting.tokens > layers and drafting.tokens % layers:
+            raise VstateError(
+                f"{self.text.model}: {drafting.tokens} draft tokens are no multiple of the draft's {layers} layers; "
+                "ask for fewer or more"
+            )
+        return layers
+
+    def draft_layer(self, index: int) -> Layer:
         """Return a layer of the native draft, which is full attention."""
-        return self.attention.layer(f"mtp.layers.{index}.self_attn.attn", context, Owner.DRAFT)
+        return self.attention.layer(f"mtp.layers.{index}.self_attn.attn", self.context, Owner.DRAFT)
 
     def _state(self) -> tuple[StatePart, ...]:
         heads = self.share.of(self.value_heads, "value heads")
@@ -103,34 +131,44 @@ class _Model:
 
     def weight_bytes(self) -> int:
         """Return the target's bytes on one rank."""
-        total = self.embeddings + self.hidden * self.width
-        for index, kind in enumerate(self.kinds):
-            total += self._linear_bytes() if kind == "linear_attention" else self._attention_bytes()
-            total += self._feed_forward_bytes(index) + 2 * self.hidden * self.width
-        if "full_attention" in self.kinds:
-            total += rotary_bytes(self.positions, self._rotary_size(), self.width)
-        return total
+        total = self.embeddings + self.hidden * self.width + self._layers_bytes(self.kinds)
+        return total + (self.angles.bytes if self.turns else 0)
 
     def draft_bytes(self, layers: int) -> int:
-        """Return the draft's own bytes: a projection of two rows to one, two norms before it, layers, and a norm."""
-        layer = self._attention_bytes() + self._feed_forward_bytes(0, draft=True) + 2 * self.hidden * self.width
-        joined = (self.share.column(2 * self.hidden, self.hidden) + 3 * self.hidden) * self.width
-        return joined + layers * layer
+        """Return the draft's own bytes: a projection of two rows to one, two norms before it, layers, and a norm.
 
-    def _rotary_size(self) -> int:
-        said = self.text.any("rope_parameters")
-        parameters = self.text.part("rope_parameters") if isinstance(said, dict) else self.text
-        partial = parameters.get("partial_rotary_factor", self.text.get("partial_rotary_factor", 0.25))
-        return int(self.attention.key_size * partial)
+        Its table of angles is the target's, which it finds by its parameters (``get_rope``).
+        """
+        joined = (self.share.column(2 * self.hidden, self.hidden) + 3 * self.hidden) * self.width
+        total = joined + self._layers_bytes(["full_attention"] * layers)
+        return total if self.turns else total + self.angles.bytes
+
+    def _layers_bytes(self, kinds: list[str]) -> int:
+        """Return the bytes of layers of these kinds, with their norms and scales of what a layer adds.
+
+        Raises:
+            VstateError: None of them has experts in a model that has some, which vLLM does not take.
+        """
+        sparse = [self._is_sparse(index) for index in range(len(kinds))]
+        if self.mixed and not any(sparse):
+            raise VstateError(
+                f"{self.text.model}: none of {len(kinds)} layers has experts, which vLLM does not take; "
+                "correct num_experts, decoder_sparse_step or mlp_only_layers"
+            )
+        rows = 4 if self.text.get("layer_scale", False) else 2
+        total = len(kinds) * rows * self.hidden * self.width
+        for kind, has_experts in zip(kinds, sparse, strict=True):
+            total += self._linear_bytes() if kind == "linear_attention" else self._attention_bytes()
+            total += self._experts_bytes() if has_experts else self._dense_bytes()
+        return total
 
     def _attention_bytes(self) -> int:
         """Return the bytes of a layer of attention; its output may be gated by as much again as its queries."""
         share, width, attention = self.share, self.width, self.attention
-        total = attention.weight_bytes(
-            self.hidden, share, width, bias=self.text.get("attention_bias", False), norms=True
-        )
+        bias = self.text.get("qkv_bias", False)
+        total = attention.weight_bytes(self.hidden, share, width, bias=bias, norms=True)
         if self.text.get("attn_output_gate", True):
-            total += share.column(self.hidden, attention.heads * attention.key_size) * width
+            total += share.column(self.hidden, attention.heads * attention.key_size, bias=bias) * width
         return total
 
     def _linear_bytes(self) -> int:
@@ -146,23 +184,31 @@ class _Model:
         elements += share.column(hidden, 2 * self.value_heads) + heads + self.value + share.row(values, hidden)
         return elements * width + heads * FLOAT_BYTES
 
-    def _feed_forward_bytes(self, index: int, *, draft: bool = False) -> int:
-        text, share, width, hidden = self.text, self.share, self.width, self.hidden
-        if not self._is_sparse(index, draft=draft):
-            return share.gated_mlp(hidden, text.integer("intermediate_size")) * width
-        experts = Experts(text.integer("num_experts"), hidden, text.integer("moe_intermediate_size"))
-        total = experts.bytes(share, width) + experts.router_bytes(width)
-        shared = text.get("shared_expert_intermediate_size", 0)
-        return total + (share.gated_mlp(hidden, shared) + hidden) * width if shared else total
+    def _dense_bytes(self) -> int:
+        return self.share.gated_mlp(self.hidden, self.text.integer("intermediate_size")) * self.width
 
-    def _is_sparse(self, index: int, *, draft: bool) -> bool:
-        if not self.text.get("num_experts", 0):
-            return False
-        if draft or not self.is_next:
-            return True
-        step = self.text.get("decoder_sparse_step", 1)
-        dense = self.text.sequence("mlp_only_layers") if "mlp_only_layers" in self.text else []
-        return index not in dense and (index + 1) % step == 0
+    def _experts_bytes(self) -> int:
+        """Return the bytes of routed experts, their router, a shared expert and its gate, which is there without it."""
+        text, share, width, hidden = self.text, self.share, self.width, self.hidden
+        experts = Experts(text.integer("num_experts"), hidden, text.integer("moe_intermediate_size"))
+        shared = share.gated_mlp(hidden, text.integer("shared_expert_intermediate_size"))
+        return experts.bytes(share, width) + experts.router_bytes(width) + (shared + hidden) * width
+
+    def _is_sparse(self, index: int) -> bool:
+        """Say whether a layer has experts; Qwen3-Next's draft counts its layers anew (``Qwen3NextDecoderLayer``)."""
+        if not self.mixed or not self.is_next:
+            return self.mixed
+        every = self.text.get("decoder_sparse_step", 1)
+        return self.text.integer("num_experts") > 0 and index not in self.dense and (index + 1) % every == 0
+
+
+def _is_mixed(text: ConfigReader) -> bool:
+    kind = text.text("model_type")
+    if kind not in MIXED_TYPES:
+        raise VstateError(
+            f"{text.model}: {text.place}model_type is {kind!r}, which is not known; known are {', '.join(MIXED_TYPES)}"
+        )
+    return MIXED_TYPES[kind]
 
 
 def _kinds(text: ConfigReader) -> list[str]:
@@ -180,4 +226,4 @@ def _kinds(text: ConfigReader) -> list[str]:
     return kinds
 
 
-ADAPTER = Adapter("gated_delta_net", 1, (NEXT, *TEXT, *VISION), plan)
+ADAPTER = Adapter("gated_delta_net", 2, (NEXT, *TEXT, *VISION), plan)

@@ -6,7 +6,13 @@ Sources: vLLM 0.32 ``model_executor/models/lfm2.py``, ``lfm2_moe.py``, ``lfm2_vl
 
 from __future__ import annotations
 
-from vstate.inventory.adapters.decoder import Attention, element_bytes, embedding_bytes, rotary_bytes
+from vstate.inventory.adapters.decoder import (
+    Attention,
+    element_bytes,
+    embedding_bytes,
+    refuse_quantized,
+    rotary_table,
+)
 from vstate.inventory.adapters.experts import Experts
 from vstate.inventory.adapters.media import lfm
 from vstate.inventory.adapters.plan import Layer, ModelPlan, StateLayer, Weights
@@ -27,39 +33,47 @@ def plan(reader: ConfigReader, context: Context) -> ModelPlan:
     """Say what a model of this family keeps.
 
     Raises:
-        VstateError: A layer is neither a convolution nor full attention.
+        VstateError: A layer is neither a convolution nor full attention, weights are quantized, or vLLM takes no such
+            model.
     """
+    refuse_quantized(reader)
     text = reader.part_or_self("text_config")
     mixed = reader.model == MIXED or (reader.model == MEDIA and text.text("model_type") == MIXED_TYPE)
     prefix = "language." if reader.model == MEDIA else ""
-    attention = Attention.read(text)
-    hidden = text.integer("hidden_size")
+    hidden, heads = text.integer("hidden_size"), text.integer("num_attention_heads")
+    # Layers take no head_dim, though blocks of a hybrid are sized by it (`ModelConfig.get_head_size`).
+    head = hidden // heads
+    attention = Attention(heads, text.integer("num_key_value_heads"), head, head)
     share, width = Share(context.ranks, reader.model), element_bytes(context)
-    positions = text.integer("max_position_embeddings")
+    channels = hidden if mixed else text.integer("conv_dim")
+    kinds = _kinds(text)
     layers: list[Layer] = []
     total = 0
-    for index, kind in enumerate(_kinds(text)):
+    for index, kind in enumerate(kinds):
         name = f"{prefix}model.layers.{index}"
         if kind == "conv":
-            layers.append(_convolution(f"{name}.short_conv", text, share, context))
-            total += _convolution_bytes(text, share, width)
+            columns = text.integer("conv_L_cache")
+            part = tail(context, columns, share.of(channels, "channels"))
+            layers.append(StateLayer(f"{name}.short_conv", (part,)))
+            total += _convolution_bytes(columns, channels, share, width, bias=text.get("conv_bias", False))
         else:
             layers.append(attention.layer(f"{name}.self_attn.attn", context))
             total += attention.weight_bytes(hidden, share, width, norms=True)
         total += _feed_forward_bytes(text, share, width, index, mixed=mixed) + 2 * hidden * width
-    if any(not isinstance(layer, StateLayer) for layer in layers):
-        total += rotary_bytes(positions, attention.key_size, width)
-    tied = text.get("tie_word_embeddings", True) if not mixed else reader.get("tie_word_embeddings", True)
-    total += hidden * width + embedding_bytes(text, hidden, share, width, tied=tied)
+    tables = (rotary_table(text, head, context),) if "full_attention" in kinds else ()
+    total += sum(table.bytes for table in tables)
+    # The head is the embedding, whatever the configuration says.
+    total += hidden * width + embedding_bytes(text, hidden, share, width, tied=True)
     encoder = lfm.encoder(reader, context) if reader.model == MEDIA else None
     return ModelPlan(
         layers=tuple(layers),
         weights=(Weights(Owner.TARGET, "", total), *(encoder.weights if encoder else ())),
-        max_positions=positions,
+        max_positions=text.integer("max_position_embeddings"),
         hidden_size=hidden,
         block_heads=share.kv_heads(attention.kv_heads),
-        block_head_size=attention.key_size,
+        block_head_size=text.get("head_dim", head),
         media=encoder.rules if encoder else None,
+        rotary_tables=tables,
     )
 
 
@@ -78,24 +92,20 @@ def _kinds(text: ConfigReader) -> list[str]:
     return kinds
 
 
-def _convolution(name: str, text: ConfigReader, share: Share, context: Context) -> StateLayer:
-    """Return the state of a layer: the inputs that its kernel still needs."""
-    channels = share.of(text.integer("conv_dim") if "conv_dim" in text else text.integer("hidden_size"), "channels")
-    return StateLayer(name, (tail(context, text.integer("conv_L_cache"), channels),))
-
-
-def _convolution_bytes(text: ConfigReader, share: Share, width: int) -> int:
-    """Return the bytes of the kernel, of the projection to three times the width, and of that back."""
-    hidden, bias = text.integer("hidden_size"), text.get("conv_bias", False)
-    kernel = share.column(text.integer("conv_L_cache"), hidden, bias=bias)
-    return (kernel + share.column(hidden, 3 * hidden, bias=bias) + share.row(hidden, hidden, bias=bias)) * width
+def _convolution_bytes(columns: int, channels: int, share: Share, width: int, *, bias: bool) -> int:
+    """Return the bytes of the kernel, of the projection to three times the channels, and of that back."""
+    kernel = share.column(columns, channels, bias=bias)
+    projections = share.column(channels, 3 * channels, bias=bias) + share.row(channels, channels, bias=bias)
+    return (kernel + projections) * width
 
 
 def _feed_forward_bytes(text: ConfigReader, share: Share, width: int, index: int, *, mixed: bool) -> int:
-    hidden = text.integer("hidden_size")
     if not mixed:
-        return share.gated_mlp(hidden, _adjusted_width(text)) * width
-    if index < text.integer("num_dense_layers"):
+        return share.gated_mlp(text.integer("block_dim"), _adjusted_width(text)) * width
+    hidden, dense = text.integer("hidden_size"), text.integer("num_dense_layers")
+    if dense >= text.integer("num_hidden_layers"):
+        raise VstateError(f"{text.model}: no layer has experts, which vLLM does not take; correct num_dense_layers")
+    if index < dense:
         return share.gated_mlp(hidden, text.integer("intermediate_size")) * width
     experts = Experts(
         text.integer("num_experts"),
@@ -116,4 +126,4 @@ def _adjusted_width(text: ConfigReader) -> int:
     return -(-inner // multiple) * multiple
 
 
-ADAPTER = Adapter("short_convolution", 1, (DENSE, MIXED, MEDIA), plan)
+ADAPTER = Adapter("short_convolution", 2, (DENSE, MIXED, MEDIA), plan)
