@@ -69,7 +69,8 @@ def cases(draw):
         text["num_experts"] = draw(st.sampled_from([4, 8]))
         # Layers of a draft are counted from 0 by the same rule, and one of them must have experts as well.
         if modules == 2 or not drafted:
-            text["decoder_sparse_step"] = draw(st.integers(1, min(2, text["num_hidden_layers"])))
+            most = min(2 if drafted else 3, text["num_hidden_layers"])
+            text["decoder_sparse_step"] = draw(st.integers(1, most))
         elif text["num_hidden_layers"] > 1:
             text["mlp_only_layers"] = [text["num_hidden_layers"] - 1]
     else:

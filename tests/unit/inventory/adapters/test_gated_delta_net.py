@@ -181,6 +181,7 @@ def test_layers_without_experts_have_a_dense_part():
     mixed = weights(tiny("qwen3-next"))
     for changes in ({"decoder_sparse_step": 2}, {"mlp_only_layers": [1, 3]}):
         assert weights(tiny("qwen3-next", **changes)) == mixed + 2 * (dense() - experts())
+    assert weights(tiny("qwen3-next", decoder_sparse_step=3)) == mixed + 3 * (dense() - experts())
 
 
 def test_a_draft_s_layers_are_counted_anew():
@@ -222,6 +223,7 @@ def test_a_missing_field_is_named(name, field):
     [
         ("qwen3-next", {"layer_types": ["full_attention"] * 3}, "3 layer types for 4 layers"),
         ("qwen3-next", {"num_experts": 0}, "none of 4 layers has experts"),
+        ("qwen3-next", {"decoder_sparse_step": 3, "mlp_only_layers": [2]}, "none of 4 layers has experts"),
         ("qwen3-next", {"mlp_only_layers": [0, 1, 2, 3]}, "none of 4 layers has experts"),
         ("qwen3.5", {"model_type": "qwen3_6_text"}, "model_type is 'qwen3_6_text', which is not known"),
         ("qwen3.5", {"quantization_config": {"quant_method": "fp8"}}, "quantized weights are not counted"),
